@@ -168,6 +168,11 @@ const (
 	// Code UNAVAILABLE, retryable. Remedy: Repeat with the same request_id. The log tells the operator
 	// why the keys cannot be fetched.
 	SignInUnavailable Reason = "SIGN_IN_UNAVAILABLE"
+
+	// LeaseLost: the lease on a turn from an inbox is another worker's by now, or the turn was moved.
+	// Code FAILED_PRECONDITION. Remedy: Stop working on the turn: another worker has it, or it needs
+	// no answer any more.
+	LeaseLost Reason = "LEASE_LOST"
 )
 
 // As returns the error as the type of its reason.

@@ -32,6 +32,8 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "SetActiveAgent": (AGENT, ROUTE, ADMIN),
     "ClearActiveAgent": (ROUTE, AGENT, ADMIN),
     "CompleteTurn": (AGENT,),
+    "WatchInbox": (AGENT,),
+    "KeepTurn": (AGENT,),
     "ResumeTask": (ROUTE, ADMIN),
     "ReportDegraded": (ROUTE,),
     "Status": _READERS,

@@ -239,6 +239,14 @@ class Expire(msgspec.Struct, frozen=True):
     """The service's own: apply the time-outs that have passed."""
 
 
+class Abandon(msgspec.Struct, frozen=True):
+    """The service's own: give up a turn in an inbox, if it still is at that place."""
+
+    agent_id: str
+    dispatched_us: int
+    request_id: str
+
+
 class Erase(msgspec.Struct, frozen=True):
     """Remove the content of the session. reason: the operator's, without personal data.
 
@@ -276,6 +284,7 @@ Command = (
     | ReportDegraded
     | Expire
     | Erase
+    | Abandon
 )
 
 

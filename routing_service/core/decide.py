@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core import ownership
+from routing_service.core.abandon import decide_abandon
 from routing_service.core.case import Case, open_case
 from routing_service.core.commands import (
+    Abandon,
     ClearActiveAgent,
     Command,
     CompleteTurn,
@@ -87,6 +89,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = decide_report(draft, command, is_new=case.is_new)
         case Expire():
             decision = Decision() if case.is_new else decide_expire(draft)
+        case Abandon():
+            decision = Decision() if case.is_new else decide_abandon(draft, command)
         case Erase():
             decision = _decide_erase(draft, command, is_there=not case.is_new)
         case _:

@@ -46,6 +46,7 @@ class Reason(enum.Enum):
     INTERNAL = "INTERNAL"
     REGISTRY_INVALID = "REGISTRY_INVALID"
     SIGN_IN_UNAVAILABLE = "SIGN_IN_UNAVAILABLE"
+    LEASE_LOST = "LEASE_LOST"
 
 
 @dataclass(frozen=True, slots=True)

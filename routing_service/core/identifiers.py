@@ -74,3 +74,6 @@ HISTORY_TURNS_MAX: Final = 100
 
 HISTORY_BYTES_MAX: Final = 1024 * 1024
 """Text sent along with one dispatch: well below the 4 MiB that gRPC clients accept by default."""
+
+LEASE_TOKEN_BYTES_MAX: Final = 128
+"""Of a lease's token, which the service makes: 49 characters."""

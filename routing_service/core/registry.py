@@ -197,6 +197,8 @@ class Agent:
     markers: bool = False
     # An answer that ends in a question to the user locks softly, though its outcome is a proceed.
     asks_in_prose: bool = False
+    # Its turns wait in its inbox for a worker, instead of being carried to it by the caller.
+    has_inbox: bool = False
     # Users may choose it by name.
     user_selectable: bool = False
     enabled: bool = True
@@ -374,6 +376,8 @@ class Registry:
     _ids_by_name: Mapping[str, str] = field(init=False, repr=False, compare=False)
     # Whether any agent is idle after some time; derived as well.
     has_idle_time_outs: bool = field(init=False, repr=False, compare=False)
+    # Whether any agent has an inbox; derived as well.
+    has_inboxes: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the references that decisions rely on, and index the names."""
@@ -387,6 +391,8 @@ class Registry:
         object.__setattr__(
             self, "has_idle_time_outs", idle or self.limits.idle_timeout_us is not None
         )
+        inboxes = any(agent.has_inbox for agent in self.agents.values())
+        object.__setattr__(self, "has_inboxes", inboxes)
         for agent in self.agents.values():
             for target in (*(agent.handoff_to or ()), agent.on_complete_agent_id):
                 if target and target not in self.agents:

@@ -360,6 +360,7 @@ def _build_agent(
         idle_timeout_us=_optional_duration_us(agent, "idle_timeout"),
         markers=agent.get("markers", False),
         asks_in_prose=agent.get("asks_in_prose") == "lock",
+        has_inbox=agent.get("delivery") == "inbox",
         user_selectable=agent.get("user_selectable", False),
         enabled=agent.get("enabled", True),
         topics=_build_agent_topics(agent.get("topics", {})),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from agent_routing.v1 import agent_pb2
+from agent_routing.v1 import agent_pb2, dispatch_pb2
 from routing_service.core.registry import Agent, AgentKind, Registry
 
 AGENT_KINDS: Final = {
@@ -42,6 +42,12 @@ class AgentCards:
             data = self.card(agent_id, locale).SerializeToString()
             self._bytes[agent_id, locale] = data
         return data
+
+    def delivery(self, agent_id: str) -> dispatch_pb2.Delivery.ValueType:
+        """Return who carries an agent's turns."""
+        agent = self.registry.agent(agent_id)
+        is_inbox = agent is not None and agent.has_inbox
+        return dispatch_pb2.DELIVERY_INBOX if is_inbox else dispatch_pb2.DELIVERY_UNSPECIFIED
 
     def _make(self, agent_id: str, locale: str) -> agent_pb2.Agent:
         agent: Agent | None = self.registry.agent(agent_id)

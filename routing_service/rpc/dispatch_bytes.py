@@ -44,6 +44,8 @@ def dispatch_bytes(plan: cmd.DispatchPlan, cards: AgentCards, locale: str) -> by
         locked=plan.locked,
         previous_agent_id=plan.previous_agent,
     )
+    if cards.registry.has_inboxes:
+        made.delivery = cards.delivery(plan.agent_id)
     if plan.candidates:
         made.candidates.extend(pm.candidates_out(plan.candidates))
     return made.SerializeToString() + framed(_AGENT, cards.card_bytes(plan.agent_id, locale))

@@ -270,6 +270,7 @@ def dispatch_out(
         locked=plan.locked,
         previous_agent_id=plan.previous_agent,
         handoff=handoff_out(plan.handoff, cards, locale) if plan.handoff else None,
+        delivery=cards.delivery(plan.agent_id),
     )
     if plan.resume is not None:
         made.resume.decision = DECISIONS[plan.resume.decision]

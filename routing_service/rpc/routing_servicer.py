@@ -9,20 +9,26 @@ from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.routing.complete_turn import CompleteTurnCalls
 from routing_service.rpc.routing.degraded_turns import DegradedTurnCalls
 from routing_service.rpc.routing.handoffs import HandoffCalls
+from routing_service.rpc.routing.inbox import InboxCalls
 from routing_service.rpc.routing.reads import SessionReads
 from routing_service.rpc.routing.route import RouteCalls
 from routing_service.rpc.rpc_method import all_methods
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.inbox import Inbox
 
 
 class RoutingServicer:
     """The RPCs of agent_routing.v1.RoutingService."""
 
     def __init__(
-        self, handler: CommandHandler, feed: EventFeed, new_id: Callable[[], str] = new_uuid7
+        self,
+        handler: CommandHandler,
+        feed: EventFeed,
+        inbox: Inbox,
+        new_id: Callable[[], str] = new_uuid7,
     ) -> None:
-        """Answer from one handler and one feed. new_id: makes ids that callers leave out."""
+        """Answer from one handler, feed and inbox. new_id: makes ids that callers leave out."""
         cards = CardCache(handler.registry)
         self.methods = all_methods(
             (
@@ -31,5 +37,6 @@ class RoutingServicer:
                 HandoffCalls(handler, cards, new_id),
                 DegradedTurnCalls(handler),
                 SessionReads(handler, feed, cards),
+                InboxCalls(handler, inbox, cards),
             )
         )

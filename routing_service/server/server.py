@@ -52,6 +52,7 @@ from routing_service.sessions.auto_off import AutoOffWatch
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
+from routing_service.sessions.inbox import Inbox
 from routing_service.sessions.stickiness_switch import (
     DEFAULT_TENANT,
     Source,
@@ -94,6 +95,7 @@ class _Parts:
     topics: TopicJudge
     store: Store
     feed: EventFeed
+    inbox: Inbox
     stats: StatsKeeper
     auto_off: AutoOffWatch
     handler: CommandHandler
@@ -119,6 +121,7 @@ class _Parts:
     ) -> _Parts:
         """Make the parts and connect them. Raises SettingsInvalid for unreadable TLS files."""
         feed = EventFeed(store)
+        inbox = Inbox(store)
         switch = StickinessSwitch(
             store,
             lambda: source.registry.stickiness_enabled,
@@ -136,7 +139,9 @@ class _Parts:
             publish=feed.publish,
             doubt=feed.doubt,
             topics=topics,
+            on_entries=inbox.entries_changed,
         )
+        inbox.serve(handler)
         auto_off = AutoOffWatch(store, switch, lambda: source.registry, clock_us)
         return cls(
             settings=settings,
@@ -146,6 +151,7 @@ class _Parts:
             topics=topics,
             store=store,
             feed=feed,
+            inbox=inbox,
             stats=StatsKeeper(
                 store,
                 lambda: source.registry.home_agent_id,
@@ -179,6 +185,7 @@ class _Parts:
         self.health.drain()
         listeners.drain()
         self.feed.close()
+        self.inbox.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +364,7 @@ async def _listen(
     if probes is not None:
         opened.push_async_callback(probes.close)
     routing_handler, admin_handler = service_handlers(
-        RoutingServicer(parts.handler, parts.feed),
+        RoutingServicer(parts.handler, parts.feed, parts.inbox),
         AdminServicer(
             parts.store,
             parts.handler,
@@ -395,6 +402,7 @@ async def _listen(
         health=parts.health,
         feed=parts.feed,
         source=parts.source,
+        inbox=parts.inbox,
         sweeper=parts.sweeper,
         stats=parts.stats,
         auto_off=parts.auto_off,

@@ -28,7 +28,8 @@ class Call(msgspec.Struct, frozen=True):
     history_turns: past turns to send along; 0 = the default, -1 = none unless locked. dry_run: only
     decide; nothing is written, audited or used up. explains_topic: the answer says what became of
     the message's topic. begins: the session id was made for this call, so nothing can be stored
-    under it. trace_id: of the call, W3C; "" = it has none.
+    under it. trace_id: of the call, W3C; "" = it has none. lease_token: a worker's lease on the
+    turn that it answers; "" = it has none.
     """
 
     key: SessionKey
@@ -44,6 +45,7 @@ class Call(msgspec.Struct, frozen=True):
     explains_topic: bool = False
     begins: bool = False
     trace_id: str = ""
+    lease_token: str = ""
 
 
 class Made(msgspec.Struct, frozen=True):

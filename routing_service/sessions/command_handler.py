@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from routing_service.core.access import Access, refused, refused_erased
 from routing_service.core.case import open_case
 from routing_service.core.commands import (
+    Abandon,
     Command,
     CompleteTurn,
     Erase,
@@ -31,6 +32,7 @@ from routing_service.core.errors import RoutingError, session_erased, unknown_se
 from routing_service.core.expiry import next_due_us
 from routing_service.core.facts import NO_FACTS, facts_needed
 from routing_service.core.history import TurnRecord
+from routing_service.core.inbox import InboxPlace
 from routing_service.core.kept_moves import settled
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
@@ -49,6 +51,8 @@ from routing_service.sessions.calls import (
 )
 from routing_service.sessions.decision_inputs import DecisionInputs
 from routing_service.sessions.dispatch_history import DispatchHistory, routed_message
+from routing_service.sessions.inbox_entries import waiting_entries, with_entries
+from routing_service.sessions.inbox_turns import InboxTurns
 from routing_service.sessions.refusals import (
     audit_entry,
     check_revision,
@@ -125,6 +129,7 @@ class CommandHandler:
         doubt: Callable[[SessionKey], None] = lambda _key: None,
         topics: TopicJudge | None = None,
         audit: AuditLog | None = None,
+        on_entries: Callable[[Append], None] = lambda _append: None,
     ) -> None:
         """Serve one store.
 
@@ -133,7 +138,7 @@ class CommandHandler:
         hot_trust_s: see SessionCache. publish: called with every change, after its commit. doubt:
         called with a session if an append's outcome is unknown. topics: judges what messages are
         about; None = no topic detection, in spite of the registry. audit: records refusals; None =
-        one of its own.
+        one of its own. on_entries: called after each commit while an agent has an inbox.
         """
         self._store = store
         self._registry = registry
@@ -141,6 +146,7 @@ class CommandHandler:
         self._stickiness = stickiness
         self._publish = publish
         self._doubt = doubt
+        self._on_entries = on_entries
         self.audit = audit or AuditLog(store, clock_us)
         self._cache = SessionCache(
             store, cache_sessions_max, folds_max=folds_max, hot_trust_s=hot_trust_s
@@ -149,6 +155,7 @@ class CommandHandler:
         self.reads = SessionReads(store, self.turns)
         self.tasks = TaskRows(store)
         self._history = DispatchHistory(self.turns, registry)
+        self.inbox = InboxTurns(store, self._cache, self.reads, self._history, registry)
         self._inputs = DecisionInputs(store, self._cache, self._history, self.turns, topics)
 
     @property
@@ -209,6 +216,8 @@ class CommandHandler:
                 raise refused_erased(access, state)
             if stranger := refused(access, state, self.registry.home_agent_id):
                 raise stranger
+            if self.registry.has_inboxes:
+                await self.inbox.put_back(key, waiting_entries(state, self.registry))
             after = state
             if state.meanwhile is not None and await self.sticks(key.tenant, state):
                 after = settled(state)
@@ -222,6 +231,12 @@ class CommandHandler:
             except RevisionConflict:
                 return Expiry(changed=False, overtaken=True)
             return Expiry(changed=changed)
+
+    async def abandon(self, key: SessionKey, place: InboxPlace) -> bool:
+        """Give up a turn in an inbox; False if it was not there any more. Raises StoreError."""
+        async with self._cache.hold(key) as hot:
+            attempt = partial(self._change, key, hot, Abandon(*place), method="")
+            return await self._until_committed(key, hot, attempt)
 
     async def erase(self, key: SessionKey, reason: str, by: Operator) -> None:
         """End a session for good and remove its content from the store.
@@ -244,6 +259,11 @@ class CommandHandler:
         """Remove a session at a revision; False if it has another revision by now."""
         async with self._cache.hold(key) as hot:
             await archive(self._store, self.audit, key, revision + 1, is_purge=True)
+            if self.registry.has_inboxes:
+                state = await self._cache.current(key, hot)
+                drop = waiting_entries(state, self.registry)
+                # Before: if this is interrupted, they are put back when the session is read.
+                await self._store.mend_queue(key.tenant, (), drop)
             try:
                 await self._store.delete_session(key, revision)
             except RevisionConflict:
@@ -330,6 +350,8 @@ class CommandHandler:
         try:
             if call.expected_revision is not None:
                 check_revision(call, state)
+            if call.lease_token:
+                await self.inbox.check_lease(call, state)
             if isinstance(command, _BY_STICKINESS):
                 stickiness = await self._stickiness(call.key.tenant)
                 if not stickiness.is_plain:
@@ -390,8 +412,7 @@ class CommandHandler:
         make_answer: MakeAnswer,
     ) -> Handled:
         """Append a decision with its answer, and apply it to the cached session."""
-        before, state = hot.state, decided.state
-        key, decision = call.key, decided.decision
+        before, state, key, decision = hot.state, decided.state, call.key, decided.decision
         dispatch = decision.dispatch
         message = routed_message(decision)
         if message is None and dispatch is not None:
@@ -433,6 +454,8 @@ class CommandHandler:
             row = await self._store.find_task(key.tenant, taken.task_id)
             raise task_of_another(call, taken.task_id, taken.session_id, row) from taken
         self._publish(key, append.change)
+        if registry.has_inboxes:
+            self._on_entries(append)
         hot.state, hot.chain = state, chain
         if before is None:
             hot.fold = new_fold()
@@ -441,8 +464,9 @@ class CommandHandler:
             self._cache.keep_fold(key, hot)
         history: tuple[TurnRecord, ...] = ()
         if dispatch is not None:
-            home_id = registry.home_agent_id
-            history = await self._history.past_turns(hot, call, dispatch, state.revision, home_id)
+            history = await self._history.past_turns(
+                hot, call, dispatch, state.revision, registry.home_agent_id
+            )
         return Handled(
             answer,
             state.revision,
@@ -533,6 +557,8 @@ def _append(
         next_due_us(state, made.registry),
         before.create_us if before else None,
     )
+    if made.registry.has_inboxes:
+        append = with_entries(append, before, state, made.registry)
     return append, chain
 
 

@@ -7,7 +7,7 @@ short connection, and never keeps the next one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -38,10 +38,6 @@ class Page:
     status: str = "200 OK"
 
 
-MakePage = Callable[[str], Page]
-"""Makes a page. Its argument is the request's Accept header, "" without one."""
-
-
 class PageListener:
     """Serves pages."""
 
@@ -52,7 +48,7 @@ class PageListener:
 
     @classmethod
     async def start(
-        cls, address: ListenAddress, pages: Mapping[str, MakePage], *, name: str
+        cls, address: ListenAddress, pages: Mapping[str, Callable[[], Page]], *, name: str
     ) -> PageListener:
         """Listen. pages: by path, made for each request. name: of the listener, for errors.
 
@@ -87,7 +83,7 @@ class PageListener:
 class _Answerer:
     """Answers connections."""
 
-    def __init__(self, pages: Mapping[str, MakePage]) -> None:
+    def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
         self._pages = pages
         self._open: list[asyncio.StreamWriter] = []
         """Open connections, the oldest first."""
@@ -100,7 +96,7 @@ class _Answerer:
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._response(*head.split(b"\r\n")))
+                writer.write(self._response(head.split(b"\r\n", 1)[0]))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # The peer does not read, or is gone.
@@ -109,7 +105,7 @@ class _Answerer:
                 self._open.remove(writer)
             writer.close()
 
-    def _response(self, request_line: bytes, *headers: bytes) -> bytes:
+    def _response(self, request_line: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method not in (b"GET", b"HEAD"):
@@ -120,21 +116,12 @@ class _Answerer:
             there = ", ".join(self._pages)
             return _whole(Page(f"this listener has {there}\n", status="404 Not Found"))
         try:
-            page = make(_accepted(headers))
+            page = make()
         except Exception:  # noqa: BLE001 - a bug here must not end the listener
             _log.exception("page_failed", path=path)
             return _whole(Page("see the log\n", status="500 Internal Server Error"))
         whole = _whole(page)
         return whole if method == b"GET" else whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-
-
-def _accepted(headers: Iterable[bytes]) -> str:
-    """Return the value of Accept, of several the first one."""
-    for header in headers:
-        name, _, value = header.partition(b":")
-        if name.strip().lower() == b"accept":
-            return value.decode("latin-1").strip()
-    return ""
 
 
 def _whole(page: Page, *, more: str = "") -> bytes:

@@ -26,6 +26,7 @@ from routing_service.ids import new_uuid7
 from routing_service.rpc.routing_servicer import RoutingServicer
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.inbox import Inbox
 from routing_service.sessions.stickiness_switch import FOLLOW_S, StickinessSwitch
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import SessionKey, Store
@@ -104,7 +105,7 @@ class Replica:
             stickiness=self.switch.now,
             cache_sessions_max=100,
         )
-        self.servicer = RoutingServicer(self.handler, EventFeed(store), ids)
+        self.servicer = RoutingServicer(self.handler, EventFeed(store), Inbox(store), ids)
 
     def _later(self) -> float:
         self._asked += 1

@@ -96,6 +96,14 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         "CompleteTurn, by alias": pb.CompleteTurnRequest(
             **whose, request_id=open_request, agent_id="SALES TEAM", text="done", **proceed()
         ),
+        "WatchInbox, of sales": pb.WatchInboxRequest(agent_ids=["sales"], worker_id="w1"),
+        "WatchInbox, of support": pb.WatchInboxRequest(agent_ids=["support"], worker_id="w1"),
+        "KeepTurn, as sales": pb.KeepTurnRequest(
+            **whose, request_id=open_request, agent_id="sales", release=True
+        ),
+        "KeepTurn, as support": pb.KeepTurnRequest(
+            **whose, request_id=open_request, agent_id="support", release=True
+        ),
         "ResumeTask": pb.ResumeTaskRequest(
             session_id=f"{session_id}-paused",
             user_id=user_id,
@@ -368,8 +376,8 @@ class WebDesk(Desk):
 
     async def _call(self, rpc: str, request: object, who: tuple) -> Refusal | None:
         headers = dict(who)
-        if rpc == "WatchSession":
-            watcher = await Watcher(self._service, "connect").begin(request, headers)
+        if rpc in {"WatchSession", "WatchInbox"}:
+            watcher = await Watcher(self._service, "connect").begin(request, headers, rpc)
             flags, _ = first = await watcher.frame()
             await watcher.leave()
             return read_status(watcher.status_in(first)) if flags else None

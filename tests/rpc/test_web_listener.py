@@ -520,7 +520,7 @@ class Watcher:
         self.is_connect = name == "connect"
         self.url = urllib.parse.urlsplit(live.server.web_url)
 
-    async def begin(self, request, headers=None):
+    async def begin(self, request, headers=None, rpc="WatchSession"):
         """Send the request, and read the answer's headers."""
         more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         kind = "connect+proto" if self.is_connect else "grpc-web+proto"
@@ -528,7 +528,7 @@ class Watcher:
         body = struct.pack(">BI", 0, len(body)) + body
         self.reader, self.writer = await asyncio.open_connection(self.url.hostname, self.url.port)
         self.writer.write(
-            f"POST {SERVICE}/WatchSession HTTP/1.1\r\nhost: {self.url.netloc}\r\n"
+            f"POST {SERVICE}/{rpc} HTTP/1.1\r\nhost: {self.url.netloc}\r\n"
             f"content-type: application/{kind}\r\n{more}"
             f"content-length: {len(body)}\r\n\r\n".encode()
             + body

@@ -133,6 +133,8 @@ SERVICES = {
         "CompleteTurn": UNARY,
         "ResumeTask": UNARY,
         "ReportDegraded": UNARY,
+        "WatchInbox": WATCH,
+        "KeepTurn": UNARY,
         "ListTasks": UNARY,
         "ListTurns": UNARY,
         "ListAgents": UNARY,

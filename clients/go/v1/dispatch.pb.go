@@ -21,6 +21,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Who carries a dispatch to its agent.
+type Delivery int32
+
+const (
+	// The caller that got the dispatch. Servers before inboxes send this for every agent.
+	Delivery_DELIVERY_UNSPECIFIED Delivery = 0
+	// The same, said explicitly. Servers do not send it yet.
+	Delivery_DELIVERY_CALLER Delivery = 1
+	// A worker of the agent: the turn waits in the agent's inbox (RoutingService.WatchInbox), and the
+	// caller must not carry it.
+	Delivery_DELIVERY_INBOX Delivery = 2
+)
+
+// Enum value maps for Delivery.
+var (
+	Delivery_name = map[int32]string{
+		0: "DELIVERY_UNSPECIFIED",
+		1: "DELIVERY_CALLER",
+		2: "DELIVERY_INBOX",
+	}
+	Delivery_value = map[string]int32{
+		"DELIVERY_UNSPECIFIED": 0,
+		"DELIVERY_CALLER":      1,
+		"DELIVERY_INBOX":       2,
+	}
+)
+
+func (x Delivery) Enum() *Delivery {
+	p := new(Delivery)
+	*p = x
+	return p
+}
+
+func (x Delivery) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Delivery) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_dispatch_proto_enumTypes[0].Descriptor()
+}
+
+func (Delivery) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_dispatch_proto_enumTypes[0]
+}
+
+func (x Delivery) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Delivery.Descriptor instead.
+func (Delivery) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{0}
+}
+
 // The decision about a paused task.
 type Decision int32
 
@@ -58,11 +112,11 @@ func (x Decision) String() string {
 }
 
 func (Decision) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_dispatch_proto_enumTypes[0].Descriptor()
+	return file_agent_routing_v1_dispatch_proto_enumTypes[1].Descriptor()
 }
 
 func (Decision) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_dispatch_proto_enumTypes[0]
+	return &file_agent_routing_v1_dispatch_proto_enumTypes[1]
 }
 
 func (x Decision) Number() protoreflect.EnumNumber {
@@ -71,7 +125,7 @@ func (x Decision) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Decision.Descriptor instead.
 func (Decision) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{0}
+	return file_agent_routing_v1_dispatch_proto_rawDescGZIP(), []int{1}
 }
 
 // An agent must act: send it this message, then report its answer with CompleteTurn.
@@ -111,7 +165,9 @@ type Dispatch struct {
 	Traceparent string `protobuf:"bytes,14,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	// The agents that the message may be for, the likeliest first, at most five. Set where topic
 	// detection was not sure and the registry's topics.when_unsure is supervisor or agent.
-	Candidates    []*Dispatch_TopicCandidate `protobuf:"bytes,15,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	Candidates []*Dispatch_TopicCandidate `protobuf:"bytes,15,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// Who carries the message to the agent, by its registry entry when it was dispatched.
+	Delivery      Delivery `protobuf:"varint,16,opt,name=delivery,proto3,enum=agent_routing.v1.Delivery" json:"delivery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,6 +305,13 @@ func (x *Dispatch) GetCandidates() []*Dispatch_TopicCandidate {
 		return x.Candidates
 	}
 	return nil
+}
+
+func (x *Dispatch) GetDelivery() Delivery {
+	if x != nil {
+		return x.Delivery
+	}
+	return Delivery_DELIVERY_UNSPECIFIED
 }
 
 // The decision about a request for approval.
@@ -708,7 +771,7 @@ var File_agent_routing_v1_dispatch_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
-	"\x1fagent_routing/v1/dispatch.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\"\xdd\x05\n" +
+	"\x1fagent_routing/v1/dispatch.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\"\x95\x06\n" +
 	"\bDispatch\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
@@ -728,7 +791,8 @@ const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	"\vtraceparent\x18\x0e \x01(\tR\vtraceparent\x12I\n" +
 	"\n" +
 	"candidates\x18\x0f \x03(\v2).agent_routing.v1.Dispatch.TopicCandidateR\n" +
-	"candidates\x1aM\n" +
+	"candidates\x126\n" +
+	"\bdelivery\x18\x10 \x01(\x0e2\x1a.agent_routing.v1.DeliveryR\bdelivery\x1aM\n" +
 	"\x0eTopicCandidate\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12 \n" +
 	"\vprobability\x18\x02 \x01(\x01R\vprobability\"Z\n" +
@@ -759,7 +823,11 @@ const file_agent_routing_v1_dispatch_proto_rawDesc = "" +
 	"\aoptions\x18\x05 \x03(\v2\".agent_routing.v1.SuggestionOptionR\aoptions\"8\n" +
 	"\x10SuggestionOption\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
-	"\x05label\x18\x02 \x01(\tR\x05label*O\n" +
+	"\x05label\x18\x02 \x01(\tR\x05label*M\n" +
+	"\bDelivery\x12\x18\n" +
+	"\x14DELIVERY_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fDELIVERY_CALLER\x10\x01\x12\x12\n" +
+	"\x0eDELIVERY_INBOX\x10\x02*O\n" +
 	"\bDecision\x12\x18\n" +
 	"\x14DECISION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10DECISION_APPROVE\x10\x01\x12\x13\n" +
@@ -778,43 +846,45 @@ func file_agent_routing_v1_dispatch_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_dispatch_proto_rawDescData
 }
 
-var file_agent_routing_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_agent_routing_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_agent_routing_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_agent_routing_v1_dispatch_proto_goTypes = []any{
-	(Decision)(0),                   // 0: agent_routing.v1.Decision
-	(*Dispatch)(nil),                // 1: agent_routing.v1.Dispatch
-	(*Resume)(nil),                  // 2: agent_routing.v1.Resume
-	(*Consult)(nil),                 // 3: agent_routing.v1.Consult
-	(*Reply)(nil),                   // 4: agent_routing.v1.Reply
-	(*ReplyOption)(nil),             // 5: agent_routing.v1.ReplyOption
-	(*Suggestion)(nil),              // 6: agent_routing.v1.Suggestion
-	(*SuggestionOption)(nil),        // 7: agent_routing.v1.SuggestionOption
-	(*Dispatch_TopicCandidate)(nil), // 8: agent_routing.v1.Dispatch.TopicCandidate
-	(*Agent)(nil),                   // 9: agent_routing.v1.Agent
-	(RouteReason)(0),                // 10: agent_routing.v1.RouteReason
-	(*Item)(nil),                    // 11: agent_routing.v1.Item
-	(*Handoff)(nil),                 // 12: agent_routing.v1.Handoff
-	(*Turn)(nil),                    // 13: agent_routing.v1.Turn
+	(Delivery)(0),                   // 0: agent_routing.v1.Delivery
+	(Decision)(0),                   // 1: agent_routing.v1.Decision
+	(*Dispatch)(nil),                // 2: agent_routing.v1.Dispatch
+	(*Resume)(nil),                  // 3: agent_routing.v1.Resume
+	(*Consult)(nil),                 // 4: agent_routing.v1.Consult
+	(*Reply)(nil),                   // 5: agent_routing.v1.Reply
+	(*ReplyOption)(nil),             // 6: agent_routing.v1.ReplyOption
+	(*Suggestion)(nil),              // 7: agent_routing.v1.Suggestion
+	(*SuggestionOption)(nil),        // 8: agent_routing.v1.SuggestionOption
+	(*Dispatch_TopicCandidate)(nil), // 9: agent_routing.v1.Dispatch.TopicCandidate
+	(*Agent)(nil),                   // 10: agent_routing.v1.Agent
+	(RouteReason)(0),                // 11: agent_routing.v1.RouteReason
+	(*Item)(nil),                    // 12: agent_routing.v1.Item
+	(*Handoff)(nil),                 // 13: agent_routing.v1.Handoff
+	(*Turn)(nil),                    // 14: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_dispatch_proto_depIdxs = []int32{
-	9,  // 0: agent_routing.v1.Dispatch.agent:type_name -> agent_routing.v1.Agent
-	10, // 1: agent_routing.v1.Dispatch.reason:type_name -> agent_routing.v1.RouteReason
-	11, // 2: agent_routing.v1.Dispatch.items:type_name -> agent_routing.v1.Item
-	12, // 3: agent_routing.v1.Dispatch.handoff:type_name -> agent_routing.v1.Handoff
-	13, // 4: agent_routing.v1.Dispatch.history:type_name -> agent_routing.v1.Turn
-	2,  // 5: agent_routing.v1.Dispatch.resume:type_name -> agent_routing.v1.Resume
-	3,  // 6: agent_routing.v1.Dispatch.consult:type_name -> agent_routing.v1.Consult
-	8,  // 7: agent_routing.v1.Dispatch.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	0,  // 8: agent_routing.v1.Resume.decision:type_name -> agent_routing.v1.Decision
-	9,  // 9: agent_routing.v1.Consult.asker:type_name -> agent_routing.v1.Agent
-	5,  // 10: agent_routing.v1.Reply.options:type_name -> agent_routing.v1.ReplyOption
-	9,  // 11: agent_routing.v1.Suggestion.agent:type_name -> agent_routing.v1.Agent
-	7,  // 12: agent_routing.v1.Suggestion.options:type_name -> agent_routing.v1.SuggestionOption
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	10, // 0: agent_routing.v1.Dispatch.agent:type_name -> agent_routing.v1.Agent
+	11, // 1: agent_routing.v1.Dispatch.reason:type_name -> agent_routing.v1.RouteReason
+	12, // 2: agent_routing.v1.Dispatch.items:type_name -> agent_routing.v1.Item
+	13, // 3: agent_routing.v1.Dispatch.handoff:type_name -> agent_routing.v1.Handoff
+	14, // 4: agent_routing.v1.Dispatch.history:type_name -> agent_routing.v1.Turn
+	3,  // 5: agent_routing.v1.Dispatch.resume:type_name -> agent_routing.v1.Resume
+	4,  // 6: agent_routing.v1.Dispatch.consult:type_name -> agent_routing.v1.Consult
+	9,  // 7: agent_routing.v1.Dispatch.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	0,  // 8: agent_routing.v1.Dispatch.delivery:type_name -> agent_routing.v1.Delivery
+	1,  // 9: agent_routing.v1.Resume.decision:type_name -> agent_routing.v1.Decision
+	10, // 10: agent_routing.v1.Consult.asker:type_name -> agent_routing.v1.Agent
+	6,  // 11: agent_routing.v1.Reply.options:type_name -> agent_routing.v1.ReplyOption
+	10, // 12: agent_routing.v1.Suggestion.agent:type_name -> agent_routing.v1.Agent
+	8,  // 13: agent_routing.v1.Suggestion.options:type_name -> agent_routing.v1.SuggestionOption
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_dispatch_proto_init() }
@@ -833,7 +903,7 @@ func file_agent_routing_v1_dispatch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_dispatch_proto_rawDesc), len(file_agent_routing_v1_dispatch_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,

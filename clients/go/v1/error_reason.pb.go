@@ -256,6 +256,12 @@ const (
 	// Example: "the identity provider's keys could not be fetched yet, so no credential can be
 	// checked; repeat with the same request_id".
 	ErrorReason_ERROR_REASON_SIGN_IN_UNAVAILABLE ErrorReason = 33
+	// The lease on a turn from an inbox is another worker's by now, or the turn was moved.
+	//
+	// Metadata: request_id, agent_id, session_id.
+	// Example: "the lease on request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is no longer yours;
+	// another worker has the turn".
+	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 34
 )
 
 // Enum value maps for ErrorReason.
@@ -295,6 +301,7 @@ var (
 		31: "ERROR_REASON_SHUTTING_DOWN",
 		32: "ERROR_REASON_REGISTRY_INVALID",
 		33: "ERROR_REASON_SIGN_IN_UNAVAILABLE",
+		34: "ERROR_REASON_LEASE_LOST",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -331,6 +338,7 @@ var (
 		"ERROR_REASON_SHUTTING_DOWN":       31,
 		"ERROR_REASON_REGISTRY_INVALID":    32,
 		"ERROR_REASON_SIGN_IN_UNAVAILABLE": 33,
+		"ERROR_REASON_LEASE_LOST":          34,
 	}
 )
 
@@ -365,7 +373,7 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xe5\x1b\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xdc\x1c\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12k\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x1aG\xba\xbe\x18C\b\x03\x1a?Generate the client from this contract, and send text as UTF-8.\x12e\n" +
@@ -402,7 +410,8 @@ const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\x1cERROR_REASON_NOT_IMPLEMENTED\x10\x1e\x1a!\xba\xbe\x18\x1d\b\f\x1a\x19Use a server that has it.\x12^\n" +
 	"\x1aERROR_REASON_SHUTTING_DOWN\x10\x1f\x1a>\xba\xbe\x18:\b\x0e\x10\x01\x1a4Repeat on another replica, with the same request_id.\x12c\n" +
 	"\x1dERROR_REASON_REGISTRY_INVALID\x10 \x1a@\xba\xbe\x18<\b\t\x1a8Correct each mistake as its violation says, then reload.\x12\x8b\x01\n" +
-	" ERROR_REASON_SIGN_IN_UNAVAILABLE\x10!\x1ae\xba\xbe\x18a\b\x0e\x10\x01\x1a[Repeat with the same request_id. The log tells the operator why the keys cannot be fetched.B\xb0\x01\n" +
+	" ERROR_REASON_SIGN_IN_UNAVAILABLE\x10!\x1ae\xba\xbe\x18a\b\x0e\x10\x01\x1a[Repeat with the same request_id. The log tells the operator why the keys cannot be fetched.\x12u\n" +
+	"\x17ERROR_REASON_LEASE_LOST\x10\"\x1aX\xba\xbe\x18T\b\t\x1aPStop working on the turn: another worker has it, or it needs no answer any more.B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

@@ -230,6 +230,63 @@ func (DegradedTurnStatus) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{2}
 }
 
+// Whether a worker may go on with a turn.
+type KeepTurnStatus int32
+
+const (
+	// Not set.
+	KeepTurnStatus_KEEP_TURN_STATUS_UNSPECIFIED KeepTurnStatus = 0
+	// The turn is this worker's, or was given back as asked.
+	KeepTurnStatus_KEEP_TURN_STATUS_KEPT KeepTurnStatus = 1
+	// Another worker has the turn, or it was moved: stop.
+	KeepTurnStatus_KEEP_TURN_STATUS_LEASE_LOST KeepTurnStatus = 2
+	// The turn was answered, abandoned or overtaken by a newer message: stop.
+	KeepTurnStatus_KEEP_TURN_STATUS_REQUEST_NOT_OPEN KeepTurnStatus = 3
+)
+
+// Enum value maps for KeepTurnStatus.
+var (
+	KeepTurnStatus_name = map[int32]string{
+		0: "KEEP_TURN_STATUS_UNSPECIFIED",
+		1: "KEEP_TURN_STATUS_KEPT",
+		2: "KEEP_TURN_STATUS_LEASE_LOST",
+		3: "KEEP_TURN_STATUS_REQUEST_NOT_OPEN",
+	}
+	KeepTurnStatus_value = map[string]int32{
+		"KEEP_TURN_STATUS_UNSPECIFIED":      0,
+		"KEEP_TURN_STATUS_KEPT":             1,
+		"KEEP_TURN_STATUS_LEASE_LOST":       2,
+		"KEEP_TURN_STATUS_REQUEST_NOT_OPEN": 3,
+	}
+)
+
+func (x KeepTurnStatus) Enum() *KeepTurnStatus {
+	p := new(KeepTurnStatus)
+	*p = x
+	return p
+}
+
+func (x KeepTurnStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KeepTurnStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_routing_service_proto_enumTypes[3].Descriptor()
+}
+
+func (KeepTurnStatus) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_routing_service_proto_enumTypes[3]
+}
+
+func (x KeepTurnStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KeepTurnStatus.Descriptor instead.
+func (KeepTurnStatus) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{3}
+}
+
 // A user's message.
 // It needs text or items; a message with neither is INVALID_FIELD.
 type RouteRequest struct {
@@ -1668,7 +1725,12 @@ type CompleteTurnRequest struct {
 	// only with proceed and follow_up, and only from agents whose registry entry has markers: true.
 	// The first one counts, and all are removed. Unset: as in the registry entry. False: the text
 	// stays unchanged. True does not enable markers for an agent without them.
-	ParseMarkers  *bool `protobuf:"varint,14,opt,name=parse_markers,json=parseMarkers,proto3,oneof" json:"parse_markers,omitempty"`
+	ParseMarkers *bool `protobuf:"varint,14,opt,name=parse_markers,json=parseMarkers,proto3,oneof" json:"parse_markers,omitempty"`
+	// The lease by which a worker has the turn: InboxItem.lease_token. If another worker has the turn
+	// by now, or it was moved, nothing is stored: FAILED_PRECONDITION, LEASE_LOST. A lease that has
+	// lapsed still counts while no other worker has the turn. Empty: no lease is checked. Repeats are
+	// not compared by it.
+	LeaseToken    string `protobuf:"bytes,15,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1818,6 +1880,13 @@ func (x *CompleteTurnRequest) GetParseMarkers() bool {
 		return *x.ParseMarkers
 	}
 	return false
+}
+
+func (x *CompleteTurnRequest) GetLeaseToken() string {
+	if x != nil {
+		return x.LeaseToken
+	}
+	return ""
 }
 
 type isCompleteTurnRequest_Outcome interface {
@@ -3597,6 +3666,533 @@ func (*RouteStreamResponse_Route) isRouteStreamResponse_Result() {}
 
 func (*RouteStreamResponse_Error) isRouteStreamResponse_Result() {}
 
+// Who watches which inboxes.
+type WatchInboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agents whose turns this worker takes. 1-32 ids; the credential must speak for each. An agent
+	// that the registry does not have yet is watched all the same.
+	AgentIds []string `protobuf:"bytes,1,rep,name=agent_ids,json=agentIds,proto3" json:"agent_ids,omitempty"`
+	// Names the worker in the lists of operators, and on a reconnect. 1-128 characters of A-Z a-z 0-9
+	// . _ : - @ = ; +.
+	WorkerId string `protobuf:"bytes,2,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// How many turns the worker takes at a time, 1-1,000. 0: 1. The next is sent when one was
+	// completed or given back, or when its lease lapsed.
+	Capacity int32 `protobuf:"varint,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// The token of the stream before, from its heartbeats, with the same worker_id: the turns that
+	// this worker still has are sent again at once, with the same leases. Empty: a new worker.
+	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// How long a lease runs, 1 s to 1 h; KeepTurn extends it. Unset: 30 s.
+	Lease *durationpb.Duration `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	// How often a heartbeat is sent while there is nothing else. 1 s to 10 min. Unset: 30 s.
+	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
+	// Past turns to send along with each turn, as in RouteRequest.history_turns.
+	HistoryTurns  int32 `protobuf:"varint,7,opt,name=history_turns,json=historyTurns,proto3" json:"history_turns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchInboxRequest) Reset() {
+	*x = WatchInboxRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchInboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchInboxRequest) ProtoMessage() {}
+
+func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchInboxRequest.ProtoReflect.Descriptor instead.
+func (*WatchInboxRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *WatchInboxRequest) GetAgentIds() []string {
+	if x != nil {
+		return x.AgentIds
+	}
+	return nil
+}
+
+func (x *WatchInboxRequest) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *WatchInboxRequest) GetCapacity() int32 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
+}
+
+func (x *WatchInboxRequest) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *WatchInboxRequest) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *WatchInboxRequest) GetHeartbeatInterval() *durationpb.Duration {
+	if x != nil {
+		return x.HeartbeatInterval
+	}
+	return nil
+}
+
+func (x *WatchInboxRequest) GetHistoryTurns() int32 {
+	if x != nil {
+		return x.HistoryTurns
+	}
+	return 0
+}
+
+// One message of the stream. An unset kind is something newer: skip it.
+type WatchInboxResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this message is.
+	//
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*WatchInboxResponse_Item
+	//	*WatchInboxResponse_Heartbeat
+	Kind          isWatchInboxResponse_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchInboxResponse) Reset() {
+	*x = WatchInboxResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchInboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchInboxResponse) ProtoMessage() {}
+
+func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchInboxResponse.ProtoReflect.Descriptor instead.
+func (*WatchInboxResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *WatchInboxResponse) GetKind() isWatchInboxResponse_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *WatchInboxResponse) GetItem() *InboxItem {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchInboxResponse_Item); ok {
+			return x.Item
+		}
+	}
+	return nil
+}
+
+func (x *WatchInboxResponse) GetHeartbeat() *InboxHeartbeat {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchInboxResponse_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+type isWatchInboxResponse_Kind interface {
+	isWatchInboxResponse_Kind()
+}
+
+type WatchInboxResponse_Item struct {
+	// A turn to work on.
+	Item *InboxItem `protobuf:"bytes,1,opt,name=item,proto3,oneof"`
+}
+
+type WatchInboxResponse_Heartbeat struct {
+	// A sign of life.
+	Heartbeat *InboxHeartbeat `protobuf:"bytes,2,opt,name=heartbeat,proto3,oneof"`
+}
+
+func (*WatchInboxResponse_Item) isWatchInboxResponse_Kind() {}
+
+func (*WatchInboxResponse_Heartbeat) isWatchInboxResponse_Kind() {}
+
+// A turn from an inbox.
+type InboxItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. Empty if it has none.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// What to answer. Complete it with dispatch.request_id and dispatch.agent.agent_id.
+	Dispatch *Dispatch `protobuf:"bytes,3,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	// Names the lease: for KeepTurn and CompleteTurn. Secret to this worker.
+	LeaseToken string `protobuf:"bytes,4,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
+	// How long the lease runs from now on.
+	Lease *durationpb.Duration `protobuf:"bytes,5,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Which offer of this turn it is: 1 for the first.
+	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// When the turn was dispatched.
+	DispatchTime  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=dispatch_time,json=dispatchTime,proto3" json:"dispatch_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InboxItem) Reset() {
+	*x = InboxItem{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InboxItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InboxItem) ProtoMessage() {}
+
+func (x *InboxItem) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
+func (*InboxItem) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *InboxItem) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *InboxItem) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *InboxItem) GetDispatch() *Dispatch {
+	if x != nil {
+		return x.Dispatch
+	}
+	return nil
+}
+
+func (x *InboxItem) GetLeaseToken() string {
+	if x != nil {
+		return x.LeaseToken
+	}
+	return ""
+}
+
+func (x *InboxItem) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *InboxItem) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *InboxItem) GetDispatchTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DispatchTime
+	}
+	return nil
+}
+
+// A sign of life of an inbox.
+type InboxHeartbeat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// WatchInboxRequest.resume_token of the next stream. The same for the whole stream.
+	ResumeToken   string `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InboxHeartbeat) Reset() {
+	*x = InboxHeartbeat{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InboxHeartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InboxHeartbeat) ProtoMessage() {}
+
+func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InboxHeartbeat.ProtoReflect.Descriptor instead.
+func (*InboxHeartbeat) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *InboxHeartbeat) GetResumeToken() string {
+	if x != nil {
+		return x.ResumeToken
+	}
+	return ""
+}
+
+// A worker's word about its turn. Exactly one of extend and release must be set.
+type KeepTurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. See the service.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The open request: Dispatch.request_id. Required.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The agent that holds the turn. Required; the credential must speak for it.
+	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The lease: InboxItem.lease_token. Empty for a turn that a caller carries: the answer then says
+	// whether the turn is still open, and extends nothing.
+	LeaseToken string `protobuf:"bytes,5,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
+	// What to do.
+	//
+	// Types that are valid to be assigned to Act:
+	//
+	//	*KeepTurnRequest_Extend
+	//	*KeepTurnRequest_Release
+	Act           isKeepTurnRequest_Act `protobuf_oneof:"act"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepTurnRequest) Reset() {
+	*x = KeepTurnRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepTurnRequest) ProtoMessage() {}
+
+func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepTurnRequest.ProtoReflect.Descriptor instead.
+func (*KeepTurnRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *KeepTurnRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetLeaseToken() string {
+	if x != nil {
+		return x.LeaseToken
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetAct() isKeepTurnRequest_Act {
+	if x != nil {
+		return x.Act
+	}
+	return nil
+}
+
+func (x *KeepTurnRequest) GetExtend() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.Act.(*KeepTurnRequest_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *KeepTurnRequest) GetRelease() bool {
+	if x != nil {
+		if x, ok := x.Act.(*KeepTurnRequest_Release); ok {
+			return x.Release
+		}
+	}
+	return false
+}
+
+type isKeepTurnRequest_Act interface {
+	isKeepTurnRequest_Act()
+}
+
+type KeepTurnRequest_Extend struct {
+	// The lease runs for this long from now on: 1 s to 1 h. The turn itself still ends at the
+	// registry's turn_timeout, which counts from its dispatch.
+	Extend *durationpb.Duration `protobuf:"bytes,6,opt,name=extend,proto3,oneof"`
+}
+
+type KeepTurnRequest_Release struct {
+	// The worker gives the turn back; another one gets it at once, and this lease counts as no
+	// attempt.
+	Release bool `protobuf:"varint,7,opt,name=release,proto3,oneof"`
+}
+
+func (*KeepTurnRequest_Extend) isKeepTurnRequest_Act() {}
+
+func (*KeepTurnRequest_Release) isKeepTurnRequest_Act() {}
+
+// What became of a worker's word.
+type KeepTurnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The result. A turn that is gone is no error of the call.
+	Status KeepTurnStatus `protobuf:"varint,1,opt,name=status,proto3,enum=agent_routing.v1.KeepTurnStatus" json:"status,omitempty"`
+	// How long the lease runs from now on. Unset unless it was extended.
+	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepTurnResponse) Reset() {
+	*x = KeepTurnResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepTurnResponse) ProtoMessage() {}
+
+func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepTurnResponse.ProtoReflect.Descriptor instead.
+func (*KeepTurnResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *KeepTurnResponse) GetStatus() KeepTurnStatus {
+	if x != nil {
+		return x.Status
+	}
+	return KeepTurnStatus_KEEP_TURN_STATUS_UNSPECIFIED
+}
+
+func (x *KeepTurnResponse) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
 var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
@@ -3756,7 +4352,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x10lock_expire_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0elockExpireTime\x12&\n" +
 	"\x0fturn_request_id\x18\x04 \x01(\tR\rturnRequestId\x12\x1f\n" +
 	"\vturns_taken\x18\x05 \x01(\x05R\n" +
-	"turnsTaken\"\xcf\x05\n" +
+	"turnsTaken\"\xf0\x05\n" +
 	"\x13CompleteTurnRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -3774,7 +4370,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x0fapproval_needed\x18\v \x01(\v2'.agent_routing.v1.ApprovalNeededOutcomeH\x00R\x0eapprovalNeeded\x12<\n" +
 	"\afailure\x18\f \x01(\v2 .agent_routing.v1.FailureOutcomeH\x00R\afailure\x12,\n" +
 	"\x05steps\x18\r \x03(\v2\x16.agent_routing.v1.StepR\x05steps\x12(\n" +
-	"\rparse_markers\x18\x0e \x01(\bH\x01R\fparseMarkers\x88\x01\x01B\t\n" +
+	"\rparse_markers\x18\x0e \x01(\bH\x01R\fparseMarkers\x88\x01\x01\x12\x1f\n" +
+	"\vlease_token\x18\x0f \x01(\tR\n" +
+	"leaseTokenB\t\n" +
 	"\aoutcomeB\x10\n" +
 	"\x0e_parse_markers\"\x10\n" +
 	"\x0eProceedOutcome\"F\n" +
@@ -3921,7 +4519,46 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x127\n" +
 	"\x05route\x18\x03 \x01(\v2\x1f.agent_routing.v1.RouteResponseH\x00R\x05route\x12*\n" +
 	"\x05error\x18\x04 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
-	"\x06result*\xf9\x02\n" +
+	"\x06result\"\xac\x02\n" +
+	"\x11WatchInboxRequest\x12\x1b\n" +
+	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\x12\x1b\n" +
+	"\tworker_id\x18\x02 \x01(\tR\bworkerId\x12\x1a\n" +
+	"\bcapacity\x18\x03 \x01(\x05R\bcapacity\x12!\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\x12/\n" +
+	"\x05lease\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12H\n" +
+	"\x12heartbeat_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12#\n" +
+	"\rhistory_turns\x18\a \x01(\x05R\fhistoryTurns\"\x91\x01\n" +
+	"\x12WatchInboxResponse\x121\n" +
+	"\x04item\x18\x01 \x01(\v2\x1b.agent_routing.v1.InboxItemH\x00R\x04item\x12@\n" +
+	"\theartbeat\x18\x02 \x01(\v2 .agent_routing.v1.InboxHeartbeatH\x00R\theartbeatB\x06\n" +
+	"\x04kind\"\xa8\x02\n" +
+	"\tInboxItem\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x126\n" +
+	"\bdispatch\x18\x03 \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\x12\x1f\n" +
+	"\vlease_token\x18\x04 \x01(\tR\n" +
+	"leaseToken\x12/\n" +
+	"\x05lease\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x18\n" +
+	"\aattempt\x18\x06 \x01(\x05R\aattempt\x12?\n" +
+	"\rdispatch_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchTime\"3\n" +
+	"\x0eInboxHeartbeat\x12!\n" +
+	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\"\xfc\x01\n" +
+	"\x0fKeepTurnRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x19\n" +
+	"\bagent_id\x18\x04 \x01(\tR\aagentId\x12\x1f\n" +
+	"\vlease_token\x18\x05 \x01(\tR\n" +
+	"leaseToken\x123\n" +
+	"\x06extend\x18\x06 \x01(\v2\x19.google.protobuf.DurationH\x00R\x06extend\x12\x1a\n" +
+	"\arelease\x18\a \x01(\bH\x00R\areleaseB\x05\n" +
+	"\x03act\"}\n" +
+	"\x10KeepTurnResponse\x128\n" +
+	"\x06status\x18\x01 \x01(\x0e2 .agent_routing.v1.KeepTurnStatusR\x06status\x12/\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease*\xf9\x02\n" +
 	"\fTopicOutcome\x12\x1d\n" +
 	"\x19TOPIC_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18TOPIC_OUTCOME_HOME_FIRST\x10\x01\x12\x1b\n" +
@@ -3944,7 +4581,13 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x12DegradedTurnStatus\x12$\n" +
 	" DEGRADED_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bDEGRADED_TURN_STATUS_STORED\x10\x01\x12!\n" +
-	"\x1dDEGRADED_TURN_STATUS_CONFLICT\x10\x022\xda\b\n" +
+	"\x1dDEGRADED_TURN_STATUS_CONFLICT\x10\x02*\x95\x01\n" +
+	"\x0eKeepTurnStatus\x12 \n" +
+	"\x1cKEEP_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15KEEP_TURN_STATUS_KEPT\x10\x01\x12\x1f\n" +
+	"\x1bKEEP_TURN_STATUS_LEASE_LOST\x10\x02\x12%\n" +
+	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\x88\n" +
+	"\n" +
 	"\x0eRoutingService\x12H\n" +
 	"\x05Route\x12\x1e.agent_routing.v1.RouteRequest\x1a\x1f.agent_routing.v1.RouteResponse\x12c\n" +
 	"\x0eSetActiveAgent\x12'.agent_routing.v1.SetActiveAgentRequest\x1a(.agent_routing.v1.SetActiveAgentResponse\x12i\n" +
@@ -3958,7 +4601,10 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\tListTurns\x12\".agent_routing.v1.ListTurnsRequest\x1a#.agent_routing.v1.ListTurnsResponse\x12W\n" +
 	"\n" +
 	"ListAgents\x12#.agent_routing.v1.ListAgentsRequest\x1a$.agent_routing.v1.ListAgentsResponse\x12_\n" +
-	"\fWatchSession\x12%.agent_routing.v1.WatchSessionRequest\x1a&.agent_routing.v1.WatchSessionResponse0\x01\x12^\n" +
+	"\fWatchSession\x12%.agent_routing.v1.WatchSessionRequest\x1a&.agent_routing.v1.WatchSessionResponse0\x01\x12Y\n" +
+	"\n" +
+	"WatchInbox\x12#.agent_routing.v1.WatchInboxRequest\x1a$.agent_routing.v1.WatchInboxResponse0\x01\x12Q\n" +
+	"\bKeepTurn\x12!.agent_routing.v1.KeepTurnRequest\x1a\".agent_routing.v1.KeepTurnResponse\x12^\n" +
 	"\vRouteStream\x12$.agent_routing.v1.RouteStreamRequest\x1a%.agent_routing.v1.RouteStreamResponse(\x010\x01B\xb3\x01\n" +
 	"\x0fagentrouting.v1B\x13RoutingServiceProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
@@ -3974,177 +4620,198 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_routing_service_proto_rawDescData
 }
 
-var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
 	(DegradedTurnStatus)(0),          // 2: agent_routing.v1.DegradedTurnStatus
-	(*RouteRequest)(nil),             // 3: agent_routing.v1.RouteRequest
-	(*RouteResponse)(nil),            // 4: agent_routing.v1.RouteResponse
-	(*TopicTrace)(nil),               // 5: agent_routing.v1.TopicTrace
-	(*TopicCandidate)(nil),           // 6: agent_routing.v1.TopicCandidate
-	(*SetActiveAgentRequest)(nil),    // 7: agent_routing.v1.SetActiveAgentRequest
-	(*SetActiveAgentResponse)(nil),   // 8: agent_routing.v1.SetActiveAgentResponse
-	(*ClearActiveAgentRequest)(nil),  // 9: agent_routing.v1.ClearActiveAgentRequest
-	(*ClearActiveAgentResponse)(nil), // 10: agent_routing.v1.ClearActiveAgentResponse
-	(*StatusRequest)(nil),            // 11: agent_routing.v1.StatusRequest
-	(*StatusResponse)(nil),           // 12: agent_routing.v1.StatusResponse
-	(*PendingApproval)(nil),          // 13: agent_routing.v1.PendingApproval
-	(*Frame)(nil),                    // 14: agent_routing.v1.Frame
-	(*CompleteTurnRequest)(nil),      // 15: agent_routing.v1.CompleteTurnRequest
-	(*ProceedOutcome)(nil),           // 16: agent_routing.v1.ProceedOutcome
-	(*FollowUpOutcome)(nil),          // 17: agent_routing.v1.FollowUpOutcome
-	(*CompleteOutcome)(nil),          // 18: agent_routing.v1.CompleteOutcome
-	(*HandoffOutcome)(nil),           // 19: agent_routing.v1.HandoffOutcome
-	(*ApprovalNeededOutcome)(nil),    // 20: agent_routing.v1.ApprovalNeededOutcome
-	(*FailureOutcome)(nil),           // 21: agent_routing.v1.FailureOutcome
-	(*CompleteTurnResponse)(nil),     // 22: agent_routing.v1.CompleteTurnResponse
-	(*ResumeTaskRequest)(nil),        // 23: agent_routing.v1.ResumeTaskRequest
-	(*ResumeTaskResponse)(nil),       // 24: agent_routing.v1.ResumeTaskResponse
-	(*ListTasksRequest)(nil),         // 25: agent_routing.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 26: agent_routing.v1.ListTasksResponse
-	(*ListTurnsRequest)(nil),         // 27: agent_routing.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),        // 28: agent_routing.v1.ListTurnsResponse
-	(*ListAgentsRequest)(nil),        // 29: agent_routing.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 30: agent_routing.v1.ListAgentsResponse
-	(*ReportDegradedRequest)(nil),    // 31: agent_routing.v1.ReportDegradedRequest
-	(*DegradedTurn)(nil),             // 32: agent_routing.v1.DegradedTurn
-	(*ReportDegradedResponse)(nil),   // 33: agent_routing.v1.ReportDegradedResponse
-	(*DegradedTurnResult)(nil),       // 34: agent_routing.v1.DegradedTurnResult
-	(*WatchSessionRequest)(nil),      // 35: agent_routing.v1.WatchSessionRequest
-	(*WatchSessionResponse)(nil),     // 36: agent_routing.v1.WatchSessionResponse
-	(*RouteStreamRequest)(nil),       // 37: agent_routing.v1.RouteStreamRequest
-	(*RouteStreamResponse)(nil),      // 38: agent_routing.v1.RouteStreamResponse
-	nil,                              // 39: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 40: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 41: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 42: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 43: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 44: google.protobuf.Timestamp
-	(*Dispatch)(nil),                 // 45: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 46: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 47: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 48: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 49: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 50: google.protobuf.Struct
-	(HandoffMode)(0),                 // 51: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 52: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 53: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 54: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 55: agent_routing.v1.Task
-	(*Step)(nil),                     // 56: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 58: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 59: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 60: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 61: agent_routing.v1.Turn
-	(*Change)(nil),                   // 62: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 63: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 64: google.rpc.Status
+	(KeepTurnStatus)(0),              // 3: agent_routing.v1.KeepTurnStatus
+	(*RouteRequest)(nil),             // 4: agent_routing.v1.RouteRequest
+	(*RouteResponse)(nil),            // 5: agent_routing.v1.RouteResponse
+	(*TopicTrace)(nil),               // 6: agent_routing.v1.TopicTrace
+	(*TopicCandidate)(nil),           // 7: agent_routing.v1.TopicCandidate
+	(*SetActiveAgentRequest)(nil),    // 8: agent_routing.v1.SetActiveAgentRequest
+	(*SetActiveAgentResponse)(nil),   // 9: agent_routing.v1.SetActiveAgentResponse
+	(*ClearActiveAgentRequest)(nil),  // 10: agent_routing.v1.ClearActiveAgentRequest
+	(*ClearActiveAgentResponse)(nil), // 11: agent_routing.v1.ClearActiveAgentResponse
+	(*StatusRequest)(nil),            // 12: agent_routing.v1.StatusRequest
+	(*StatusResponse)(nil),           // 13: agent_routing.v1.StatusResponse
+	(*PendingApproval)(nil),          // 14: agent_routing.v1.PendingApproval
+	(*Frame)(nil),                    // 15: agent_routing.v1.Frame
+	(*CompleteTurnRequest)(nil),      // 16: agent_routing.v1.CompleteTurnRequest
+	(*ProceedOutcome)(nil),           // 17: agent_routing.v1.ProceedOutcome
+	(*FollowUpOutcome)(nil),          // 18: agent_routing.v1.FollowUpOutcome
+	(*CompleteOutcome)(nil),          // 19: agent_routing.v1.CompleteOutcome
+	(*HandoffOutcome)(nil),           // 20: agent_routing.v1.HandoffOutcome
+	(*ApprovalNeededOutcome)(nil),    // 21: agent_routing.v1.ApprovalNeededOutcome
+	(*FailureOutcome)(nil),           // 22: agent_routing.v1.FailureOutcome
+	(*CompleteTurnResponse)(nil),     // 23: agent_routing.v1.CompleteTurnResponse
+	(*ResumeTaskRequest)(nil),        // 24: agent_routing.v1.ResumeTaskRequest
+	(*ResumeTaskResponse)(nil),       // 25: agent_routing.v1.ResumeTaskResponse
+	(*ListTasksRequest)(nil),         // 26: agent_routing.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 27: agent_routing.v1.ListTasksResponse
+	(*ListTurnsRequest)(nil),         // 28: agent_routing.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),        // 29: agent_routing.v1.ListTurnsResponse
+	(*ListAgentsRequest)(nil),        // 30: agent_routing.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 31: agent_routing.v1.ListAgentsResponse
+	(*ReportDegradedRequest)(nil),    // 32: agent_routing.v1.ReportDegradedRequest
+	(*DegradedTurn)(nil),             // 33: agent_routing.v1.DegradedTurn
+	(*ReportDegradedResponse)(nil),   // 34: agent_routing.v1.ReportDegradedResponse
+	(*DegradedTurnResult)(nil),       // 35: agent_routing.v1.DegradedTurnResult
+	(*WatchSessionRequest)(nil),      // 36: agent_routing.v1.WatchSessionRequest
+	(*WatchSessionResponse)(nil),     // 37: agent_routing.v1.WatchSessionResponse
+	(*RouteStreamRequest)(nil),       // 38: agent_routing.v1.RouteStreamRequest
+	(*RouteStreamResponse)(nil),      // 39: agent_routing.v1.RouteStreamResponse
+	(*WatchInboxRequest)(nil),        // 40: agent_routing.v1.WatchInboxRequest
+	(*WatchInboxResponse)(nil),       // 41: agent_routing.v1.WatchInboxResponse
+	(*InboxItem)(nil),                // 42: agent_routing.v1.InboxItem
+	(*InboxHeartbeat)(nil),           // 43: agent_routing.v1.InboxHeartbeat
+	(*KeepTurnRequest)(nil),          // 44: agent_routing.v1.KeepTurnRequest
+	(*KeepTurnResponse)(nil),         // 45: agent_routing.v1.KeepTurnResponse
+	nil,                              // 46: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 47: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 48: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 49: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 50: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 51: google.protobuf.Timestamp
+	(*Dispatch)(nil),                 // 52: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 53: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 54: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 55: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 56: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 57: google.protobuf.Struct
+	(HandoffMode)(0),                 // 58: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 59: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 60: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 61: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 62: agent_routing.v1.Task
+	(*Step)(nil),                     // 63: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 64: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 65: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 66: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 67: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 68: agent_routing.v1.Turn
+	(*Change)(nil),                   // 69: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 70: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 71: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	43, // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	39, // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	44, // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	45, // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	46, // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	47, // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	5,  // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
+	50, // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	46, // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	51, // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	52, // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	53, // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	54, // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	6,  // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
 	0,  // 7: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
-	6,  // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	48, // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	49, // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	50, // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	51, // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	52, // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	53, // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	48, // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	45, // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	54, // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	52, // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	52, // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	52, // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	52, // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	44, // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	14, // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	55, // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	45, // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	44, // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	44, // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	40, // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	13, // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	47, // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	52, // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	44, // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	52, // 33: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	44, // 34: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	43, // 35: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	16, // 36: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	17, // 37: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	18, // 38: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	19, // 39: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	20, // 40: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	21, // 41: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	56, // 42: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	57, // 43: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	50, // 44: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	51, // 45: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	58, // 46: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	59, // 47: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	45, // 48: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	52, // 49: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	48, // 50: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	60, // 51: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	45, // 52: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	59, // 53: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	55, // 54: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	7,  // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
+	55, // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	56, // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	57, // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	58, // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	59, // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	60, // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	55, // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	52, // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	61, // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	59, // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	59, // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	59, // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	59, // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	51, // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	15, // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	62, // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	52, // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	51, // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	51, // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	47, // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	14, // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	54, // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	59, // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	51, // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	59, // 33: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	51, // 34: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	50, // 35: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	17, // 36: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	18, // 37: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	19, // 38: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	20, // 39: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	21, // 40: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	22, // 41: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	63, // 42: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	64, // 43: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	57, // 44: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	58, // 45: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	65, // 46: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	66, // 47: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	52, // 48: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	59, // 49: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	55, // 50: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	67, // 51: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	52, // 52: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	66, // 53: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	62, // 54: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
 	1,  // 55: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	61, // 56: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	52, // 57: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	41, // 58: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	42, // 59: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	32, // 60: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	43, // 61: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	43, // 62: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	44, // 63: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	34, // 64: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	68, // 56: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	59, // 57: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	48, // 58: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	49, // 59: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	33, // 60: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	50, // 61: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	50, // 62: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	51, // 63: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	35, // 64: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
 	2,  // 65: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	57, // 66: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	62, // 67: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	63, // 68: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	3,  // 69: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	4,  // 70: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	64, // 71: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	3,  // 72: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	7,  // 73: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	9,  // 74: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	11, // 75: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	15, // 76: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	23, // 77: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	31, // 78: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	25, // 79: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	27, // 80: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	29, // 81: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	35, // 82: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	37, // 83: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	4,  // 84: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	8,  // 85: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	10, // 86: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	12, // 87: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	22, // 88: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	24, // 89: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	33, // 90: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	26, // 91: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	28, // 92: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	30, // 93: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	36, // 94: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	38, // 95: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	84, // [84:96] is the sub-list for method output_type
-	72, // [72:84] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	64, // 66: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	69, // 67: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	70, // 68: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	4,  // 69: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	5,  // 70: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	71, // 71: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	64, // 72: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	64, // 73: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	42, // 74: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	43, // 75: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	52, // 76: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	64, // 77: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	51, // 78: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	64, // 79: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	3,  // 80: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	64, // 81: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	4,  // 82: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	8,  // 83: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	10, // 84: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	12, // 85: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	16, // 86: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	24, // 87: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	32, // 88: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	26, // 89: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	28, // 90: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	30, // 91: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	36, // 92: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	40, // 93: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	44, // 94: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	38, // 95: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	5,  // 96: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	9,  // 97: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	11, // 98: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	13, // 99: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	23, // 100: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	25, // 101: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	34, // 102: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	27, // 103: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	29, // 104: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	31, // 105: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	37, // 106: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	41, // 107: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	45, // 108: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	39, // 109: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	96, // [96:110] is the sub-list for method output_type
+	82, // [82:96] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -4181,13 +4848,21 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		(*RouteStreamResponse_Route)(nil),
 		(*RouteStreamResponse_Error)(nil),
 	}
+	file_agent_routing_v1_routing_service_proto_msgTypes[37].OneofWrappers = []any{
+		(*WatchInboxResponse_Item)(nil),
+		(*WatchInboxResponse_Heartbeat)(nil),
+	}
+	file_agent_routing_v1_routing_service_proto_msgTypes[40].OneofWrappers = []any{
+		(*KeepTurnRequest_Extend)(nil),
+		(*KeepTurnRequest_Release)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   40,
+			NumEnums:      4,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,8 @@ const (
 	RoutingService_ListTurns_FullMethodName        = "/agent_routing.v1.RoutingService/ListTurns"
 	RoutingService_ListAgents_FullMethodName       = "/agent_routing.v1.RoutingService/ListAgents"
 	RoutingService_WatchSession_FullMethodName     = "/agent_routing.v1.RoutingService/WatchSession"
+	RoutingService_WatchInbox_FullMethodName       = "/agent_routing.v1.RoutingService/WatchInbox"
+	RoutingService_KeepTurn_FullMethodName         = "/agent_routing.v1.RoutingService/KeepTurn"
 	RoutingService_RouteStream_FullMethodName      = "/agent_routing.v1.RoutingService/RouteStream"
 )
 
@@ -105,6 +107,14 @@ type RoutingServiceClient interface {
 	// happen. They come in order, each exactly once on a stream, with heartbeats in between. A
 	// watcher that comes back with the last revision it saw misses nothing.
 	WatchSession(ctx context.Context, in *WatchSessionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchSessionResponse], error)
+	// Sends the turns that wait for agents with an inbox (delivery: inbox in the registry), each with
+	// a lease. A turn is offered to one worker at a time, at least once, the oldest first; of one
+	// session there is never more than one. CompleteTurn ends a turn and its lease. A turn whose lease
+	// lapses is offered again, to any worker on any replica; after five leases without an answer it is
+	// abandoned. The first message is a heartbeat with the resume token.
+	WatchInbox(ctx context.Context, in *WatchInboxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInboxResponse], error)
+	// Extends a worker's lease on a turn, or gives it back.
+	KeepTurn(ctx context.Context, in *KeepTurnRequest, opts ...grpc.CallOption) (*KeepTurnResponse, error)
 	// Routes many messages of many sessions on one stream. Answers come when they are ready; those of
 	// one session come in the order of its messages. A bad message is answered with its own error and
 	// does not end the stream.
@@ -238,9 +248,38 @@ func (c *routingServiceClient) WatchSession(ctx context.Context, in *WatchSessio
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RoutingService_WatchSessionClient = grpc.ServerStreamingClient[WatchSessionResponse]
 
+func (c *routingServiceClient) WatchInbox(ctx context.Context, in *WatchInboxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInboxResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RoutingService_ServiceDesc.Streams[1], RoutingService_WatchInbox_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchInboxRequest, WatchInboxResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RoutingService_WatchInboxClient = grpc.ServerStreamingClient[WatchInboxResponse]
+
+func (c *routingServiceClient) KeepTurn(ctx context.Context, in *KeepTurnRequest, opts ...grpc.CallOption) (*KeepTurnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KeepTurnResponse)
+	err := c.cc.Invoke(ctx, RoutingService_KeepTurn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *routingServiceClient) RouteStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RouteStreamRequest, RouteStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &RoutingService_ServiceDesc.Streams[1], RoutingService_RouteStream_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &RoutingService_ServiceDesc.Streams[2], RoutingService_RouteStream_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -323,6 +362,14 @@ type RoutingServiceServer interface {
 	// happen. They come in order, each exactly once on a stream, with heartbeats in between. A
 	// watcher that comes back with the last revision it saw misses nothing.
 	WatchSession(*WatchSessionRequest, grpc.ServerStreamingServer[WatchSessionResponse]) error
+	// Sends the turns that wait for agents with an inbox (delivery: inbox in the registry), each with
+	// a lease. A turn is offered to one worker at a time, at least once, the oldest first; of one
+	// session there is never more than one. CompleteTurn ends a turn and its lease. A turn whose lease
+	// lapses is offered again, to any worker on any replica; after five leases without an answer it is
+	// abandoned. The first message is a heartbeat with the resume token.
+	WatchInbox(*WatchInboxRequest, grpc.ServerStreamingServer[WatchInboxResponse]) error
+	// Extends a worker's lease on a turn, or gives it back.
+	KeepTurn(context.Context, *KeepTurnRequest) (*KeepTurnResponse, error)
 	// Routes many messages of many sessions on one stream. Answers come when they are ready; those of
 	// one session come in the order of its messages. A bad message is answered with its own error and
 	// does not end the stream.
@@ -369,6 +416,12 @@ func (UnimplementedRoutingServiceServer) ListAgents(context.Context, *ListAgents
 }
 func (UnimplementedRoutingServiceServer) WatchSession(*WatchSessionRequest, grpc.ServerStreamingServer[WatchSessionResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchSession not implemented")
+}
+func (UnimplementedRoutingServiceServer) WatchInbox(*WatchInboxRequest, grpc.ServerStreamingServer[WatchInboxResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchInbox not implemented")
+}
+func (UnimplementedRoutingServiceServer) KeepTurn(context.Context, *KeepTurnRequest) (*KeepTurnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method KeepTurn not implemented")
 }
 func (UnimplementedRoutingServiceServer) RouteStream(grpc.BidiStreamingServer[RouteStreamRequest, RouteStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method RouteStream not implemented")
@@ -585,6 +638,35 @@ func _RoutingService_WatchSession_Handler(srv interface{}, stream grpc.ServerStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RoutingService_WatchSessionServer = grpc.ServerStreamingServer[WatchSessionResponse]
 
+func _RoutingService_WatchInbox_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchInboxRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RoutingServiceServer).WatchInbox(m, &grpc.GenericServerStream[WatchInboxRequest, WatchInboxResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RoutingService_WatchInboxServer = grpc.ServerStreamingServer[WatchInboxResponse]
+
+func _RoutingService_KeepTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KeepTurnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).KeepTurn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_KeepTurn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).KeepTurn(ctx, req.(*KeepTurnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RoutingService_RouteStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RoutingServiceServer).RouteStream(&grpc.GenericServerStream[RouteStreamRequest, RouteStreamResponse]{ServerStream: stream})
 }
@@ -639,11 +721,20 @@ var RoutingService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListAgents",
 			Handler:    _RoutingService_ListAgents_Handler,
 		},
+		{
+			MethodName: "KeepTurn",
+			Handler:    _RoutingService_KeepTurn_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "WatchSession",
 			Handler:       _RoutingService_WatchSession_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchInbox",
+			Handler:       _RoutingService_WatchInbox_Handler,
 			ServerStreams: true,
 		},
 		{

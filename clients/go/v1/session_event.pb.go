@@ -171,7 +171,8 @@ type TurnAbandonCause int32
 const (
 	// Not set.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_UNSPECIFIED TurnAbandonCause = 0
-	// More turns were open than the registry's open_turns allows: the oldest is abandoned.
+	// A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
+	// abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_OPEN_TURNS TurnAbandonCause = 1
 	// The registry's turn_timeout passed.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_TIMEOUT TurnAbandonCause = 2

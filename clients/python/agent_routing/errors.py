@@ -11,6 +11,7 @@ raised as the family of its code.
                              UnknownSuggestion
       PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
                              TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
+                             LeaseLost
       RevisionMismatch
       RequestIdReused
       DeadlineExceeded
@@ -42,6 +43,7 @@ __all__ = [
     "InternalError",
     "InvalidField",
     "InvalidRequest",
+    "LeaseLost",
     "MalformedRequest",
     "NotFound",
     "Overloaded",
@@ -265,6 +267,14 @@ class RegistryInvalid(PreconditionFailed):
     PreconditionFailure names every mistake.
 
     Code FAILED_PRECONDITION. Remedy: Correct each mistake as its violation says, then reload.
+    """
+
+
+class LeaseLost(PreconditionFailed):
+    """The lease on a turn from an inbox is another worker's by now, or the turn was moved.
+
+    Code FAILED_PRECONDITION. Remedy: Stop working on the turn: another worker has it, or it needs
+    no answer any more.
     """
 
 
@@ -496,6 +506,7 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
     "SHUTTING_DOWN": ShuttingDown,
     "REGISTRY_INVALID": RegistryInvalid,
     "SIGN_IN_UNAVAILABLE": SignInUnavailable,
+    "LEASE_LOST": LeaseLost,
 }
 """Every reason of the contract."""
 

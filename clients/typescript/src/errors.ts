@@ -9,6 +9,7 @@
 //                            UnknownSuggestion
 //     PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
 //                            TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
+//                            LeaseLost
 //     RevisionMismatch
 //     RequestIdReused
 //     DeadlineExceeded
@@ -203,6 +204,14 @@ export class SessionErased extends PreconditionFailed {}
  * Code FAILED_PRECONDITION. Remedy: Correct each mistake as its violation says, then reload.
  */
 export class RegistryInvalid extends PreconditionFailed {}
+
+/**
+ * The lease on a turn from an inbox is another worker's by now, or the turn was moved.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Stop working on the turn: another worker has it, or it needs no
+ * answer any more.
+ */
+export class LeaseLost extends PreconditionFailed {}
 
 /**
  * The session is not at expected_revision, or other writers came first too often. Nothing was
@@ -415,6 +424,7 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   SHUTTING_DOWN: ShuttingDown,
   REGISTRY_INVALID: RegistryInvalid,
   SIGN_IN_UNAVAILABLE: SignInUnavailable,
+  LEASE_LOST: LeaseLost,
 };
 
 /** The class of an unknown reason, by code; RoutingError for other codes. */

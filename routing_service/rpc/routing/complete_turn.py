@@ -11,7 +11,7 @@ from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
 from routing_service.core.decide import view
-from routing_service.core.identifiers import TEXT_BYTES_MAX
+from routing_service.core.identifiers import LEASE_TOKEN_BYTES_MAX, TEXT_BYTES_MAX
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
@@ -32,6 +32,7 @@ COMPLETE_FINGERPRINT: Final = Fingerprint(("text", "items", "steps", "parse_mark
 
 _ITEMS: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["items"]
 _STEPS: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["steps"]
+_LEASE: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["lease_token"]
 _ACTIVE: Final = tag_of(pb.CompleteTurnResponse, "active_agent")
 _NEXT: Final = tag_of(pb.CompleteTurnResponse, "next")
 
@@ -68,6 +69,7 @@ class CompleteTurnCalls:
             access=rights.as_agent(caller, "CompleteTurn", request.user_id, command.agent_id),
             subject=caller.subject,
             trace_id=record.trace_id,
+            lease_token=request.lease_token if _LEASE in present else "",
         )
         identify(record, call)
         record.agent_id = command.agent_id
@@ -125,6 +127,8 @@ def _complete_in(
     request_id = checks.uuid("request_id", request.request_id, required=True)
     checks.agent("agent_id", request.agent_id, registry, required=True)
     checks.text("text", request.text, TEXT_BYTES_MAX)
+    if _LEASE in present:
+        checks.text("lease_token", request.lease_token, LEASE_TOKEN_BYTES_MAX)
     if _ITEMS in present:
         checks.items("items", request.items)
     if _STEPS in present:

@@ -29,29 +29,31 @@ from agent_routing.v1 import route_reason_pb2 as agent__routing_dot_v1_dot_route
 from agent_routing.v1 import turn_pb2 as agent__routing_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61gent_routing/v1/dispatch.proto\x12\x10\x61gent_routing.v1\x1a\x1c\x61gent_routing/v1/agent.proto\x1a\x1e\x61gent_routing/v1/handoff.proto\x1a\x1b\x61gent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1b\x61gent_routing/v1/turn.proto\"\xb5\x04\n\x08\x44ispatch\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12-\n\x06reason\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\x12\x0c\n\x04text\x18\x05 \x01(\t\x12%\n\x05items\x18\x06 \x03(\x0b\x32\x16.agent_routing.v1.Item\x12\x0e\n\x06locked\x18\x07 \x01(\x08\x12\x19\n\x11previous_agent_id\x18\x08 \x01(\t\x12*\n\x07handoff\x18\t \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12\'\n\x07history\x18\n \x03(\x0b\x32\x16.agent_routing.v1.Turn\x12\x15\n\rreason_detail\x18\x0b \x01(\t\x12(\n\x06resume\x18\x0c \x01(\x0b\x32\x18.agent_routing.v1.Resume\x12*\n\x07\x63onsult\x18\r \x01(\x0b\x32\x19.agent_routing.v1.Consult\x12\x13\n\x0btraceparent\x18\x0e \x01(\t\x12=\n\ncandidates\x18\x0f \x03(\x0b\x32).agent_routing.v1.Dispatch.TopicCandidate\x1a\x37\n\x0eTopicCandidate\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x13\n\x0bprobability\x18\x02 \x01(\x01\"G\n\x06Resume\x12,\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0e\x32\x1a.agent_routing.v1.Decision\x12\x0f\n\x07\x63omment\x18\x02 \x01(\t\"c\n\x07\x43onsult\x12&\n\x05\x61sker\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x10\n\x08question\x18\x02 \x01(\t\x12\x13\n\x06\x61nswer\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_answer\"f\n\x05Reply\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06locale\x18\x03 \x01(\t\x12.\n\x07options\x18\x04 \x03(\x0b\x32\x1d.agent_routing.v1.ReplyOption\"*\n\x0bReplyOption\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xa2\x01\n\nSuggestion\x12\x15\n\rsuggestion_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x33\n\x07options\x18\x05 \x03(\x0b\x32\".agent_routing.v1.SuggestionOption\"-\n\x10SuggestionOption\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t*O\n\x08\x44\x65\x63ision\x12\x18\n\x14\x44\x45\x43ISION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44\x45\x43ISION_APPROVE\x10\x01\x12\x13\n\x0f\x44\x45\x43ISION_REJECT\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x61gent_routing/v1/dispatch.proto\x12\x10\x61gent_routing.v1\x1a\x1c\x61gent_routing/v1/agent.proto\x1a\x1e\x61gent_routing/v1/handoff.proto\x1a\x1b\x61gent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1b\x61gent_routing/v1/turn.proto\"\xe3\x04\n\x08\x44ispatch\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12-\n\x06reason\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\x12\x0c\n\x04text\x18\x05 \x01(\t\x12%\n\x05items\x18\x06 \x03(\x0b\x32\x16.agent_routing.v1.Item\x12\x0e\n\x06locked\x18\x07 \x01(\x08\x12\x19\n\x11previous_agent_id\x18\x08 \x01(\t\x12*\n\x07handoff\x18\t \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12\'\n\x07history\x18\n \x03(\x0b\x32\x16.agent_routing.v1.Turn\x12\x15\n\rreason_detail\x18\x0b \x01(\t\x12(\n\x06resume\x18\x0c \x01(\x0b\x32\x18.agent_routing.v1.Resume\x12*\n\x07\x63onsult\x18\r \x01(\x0b\x32\x19.agent_routing.v1.Consult\x12\x13\n\x0btraceparent\x18\x0e \x01(\t\x12=\n\ncandidates\x18\x0f \x03(\x0b\x32).agent_routing.v1.Dispatch.TopicCandidate\x12,\n\x08\x64\x65livery\x18\x10 \x01(\x0e\x32\x1a.agent_routing.v1.Delivery\x1a\x37\n\x0eTopicCandidate\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x13\n\x0bprobability\x18\x02 \x01(\x01\"G\n\x06Resume\x12,\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0e\x32\x1a.agent_routing.v1.Decision\x12\x0f\n\x07\x63omment\x18\x02 \x01(\t\"c\n\x07\x43onsult\x12&\n\x05\x61sker\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x10\n\x08question\x18\x02 \x01(\t\x12\x13\n\x06\x61nswer\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_answer\"f\n\x05Reply\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06locale\x18\x03 \x01(\t\x12.\n\x07options\x18\x04 \x03(\x0b\x32\x1d.agent_routing.v1.ReplyOption\"*\n\x0bReplyOption\x12\r\n\x05label\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xa2\x01\n\nSuggestion\x12\x15\n\rsuggestion_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x12\n\nconfidence\x18\x03 \x01(\x01\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x33\n\x07options\x18\x05 \x03(\x0b\x32\".agent_routing.v1.SuggestionOption\"-\n\x10SuggestionOption\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05label\x18\x02 \x01(\t*M\n\x08\x44\x65livery\x12\x18\n\x14\x44\x45LIVERY_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44\x45LIVERY_CALLER\x10\x01\x12\x12\n\x0e\x44\x45LIVERY_INBOX\x10\x02*O\n\x08\x44\x65\x63ision\x12\x18\n\x14\x44\x45\x43ISION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x44\x45\x43ISION_APPROVE\x10\x01\x12\x13\n\x0f\x44\x45\x43ISION_REJECT\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agent_routing.v1.dispatch_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DECISION']._serialized_start=1312
-  _globals['_DECISION']._serialized_end=1391
+  _globals['_DELIVERY']._serialized_start=1358
+  _globals['_DELIVERY']._serialized_end=1435
+  _globals['_DECISION']._serialized_start=1437
+  _globals['_DECISION']._serialized_end=1516
   _globals['_DISPATCH']._serialized_start=211
-  _globals['_DISPATCH']._serialized_end=776
-  _globals['_DISPATCH_TOPICCANDIDATE']._serialized_start=721
-  _globals['_DISPATCH_TOPICCANDIDATE']._serialized_end=776
-  _globals['_RESUME']._serialized_start=778
-  _globals['_RESUME']._serialized_end=849
-  _globals['_CONSULT']._serialized_start=851
-  _globals['_CONSULT']._serialized_end=950
-  _globals['_REPLY']._serialized_start=952
-  _globals['_REPLY']._serialized_end=1054
-  _globals['_REPLYOPTION']._serialized_start=1056
-  _globals['_REPLYOPTION']._serialized_end=1098
-  _globals['_SUGGESTION']._serialized_start=1101
-  _globals['_SUGGESTION']._serialized_end=1263
-  _globals['_SUGGESTIONOPTION']._serialized_start=1265
-  _globals['_SUGGESTIONOPTION']._serialized_end=1310
+  _globals['_DISPATCH']._serialized_end=822
+  _globals['_DISPATCH_TOPICCANDIDATE']._serialized_start=767
+  _globals['_DISPATCH_TOPICCANDIDATE']._serialized_end=822
+  _globals['_RESUME']._serialized_start=824
+  _globals['_RESUME']._serialized_end=895
+  _globals['_CONSULT']._serialized_start=897
+  _globals['_CONSULT']._serialized_end=996
+  _globals['_REPLY']._serialized_start=998
+  _globals['_REPLY']._serialized_end=1100
+  _globals['_REPLYOPTION']._serialized_start=1102
+  _globals['_REPLYOPTION']._serialized_end=1144
+  _globals['_SUGGESTION']._serialized_start=1147
+  _globals['_SUGGESTION']._serialized_end=1309
+  _globals['_SUGGESTIONOPTION']._serialized_start=1311
+  _globals['_SUGGESTIONOPTION']._serialized_end=1356
 # @@protoc_insertion_point(module_scope)

@@ -24,6 +24,34 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Delivery:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DeliveryEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Delivery.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DELIVERY_UNSPECIFIED: _Delivery.ValueType  # 0
+    """The caller that got the dispatch. Servers before inboxes send this for every agent."""
+    DELIVERY_CALLER: _Delivery.ValueType  # 1
+    """The same, said explicitly. Servers do not send it yet."""
+    DELIVERY_INBOX: _Delivery.ValueType  # 2
+    """A worker of the agent: the turn waits in the agent's inbox (RoutingService.WatchInbox), and the
+    caller must not carry it.
+    """
+
+class Delivery(_Delivery, metaclass=_DeliveryEnumTypeWrapper):
+    """Who carries a dispatch to its agent."""
+
+DELIVERY_UNSPECIFIED: Delivery.ValueType  # 0
+"""The caller that got the dispatch. Servers before inboxes send this for every agent."""
+DELIVERY_CALLER: Delivery.ValueType  # 1
+"""The same, said explicitly. Servers do not send it yet."""
+DELIVERY_INBOX: Delivery.ValueType  # 2
+"""A worker of the agent: the turn waits in the agent's inbox (RoutingService.WatchInbox), and the
+caller must not carry it.
+"""
+Global___Delivery: typing_extensions.TypeAlias = Delivery
+
 class _Decision:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -89,6 +117,7 @@ class Dispatch(google.protobuf.message.Message):
     CONSULT_FIELD_NUMBER: builtins.int
     TRACEPARENT_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
+    DELIVERY_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request to complete: CompleteTurnRequest.request_id."""
     task_id: builtins.str
@@ -110,6 +139,8 @@ class Dispatch(google.protobuf.message.Message):
     this answers, so that the runtime of the agent can make its spans children of it. Not stored: a
     repeat carries its own, and Status has none. Empty if the service does not trace.
     """
+    delivery: Global___Delivery.ValueType
+    """Who carries the message to the agent, by its registry entry when it was dispatched."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent to send the message to."""
@@ -160,9 +191,10 @@ class Dispatch(google.protobuf.message.Message):
         consult: Global___Consult | None = ...,
         traceparent: builtins.str = ...,
         candidates: collections.abc.Iterable[Global___Dispatch.TopicCandidate] | None = ...,
+        delivery: Global___Delivery.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent", "consult", b"consult", "handoff", b"handoff", "resume", b"resume"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "candidates", b"candidates", "consult", b"consult", "handoff", b"handoff", "history", b"history", "items", b"items", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "reason_detail", b"reason_detail", "request_id", b"request_id", "resume", b"resume", "task_id", b"task_id", "text", b"text", "traceparent", b"traceparent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "candidates", b"candidates", "consult", b"consult", "delivery", b"delivery", "handoff", b"handoff", "history", b"history", "items", b"items", "locked", b"locked", "previous_agent_id", b"previous_agent_id", "reason", b"reason", "reason_detail", b"reason_detail", "request_id", b"request_id", "resume", b"resume", "task_id", b"task_id", "text", b"text", "traceparent", b"traceparent"]) -> None: ...
 
 Global___Dispatch: typing_extensions.TypeAlias = Dispatch
 

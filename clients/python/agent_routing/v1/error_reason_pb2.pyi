@@ -279,6 +279,13 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     Example: "the identity provider's keys could not be fetched yet, so no credential can be
     checked; repeat with the same request_id".
     """
+    ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 34
+    """The lease on a turn from an inbox is another worker's by now, or the turn was moved.
+
+    Metadata: request_id, agent_id, session_id.
+    Example: "the lease on request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is no longer yours;
+    another worker has the turn".
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
@@ -547,5 +554,12 @@ gives the delay.
 Metadata: none.
 Example: "the identity provider's keys could not be fetched yet, so no credential can be
 checked; repeat with the same request_id".
+"""
+ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 34
+"""The lease on a turn from an inbox is another worker's by now, or the turn was moved.
+
+Metadata: request_id, agent_id, session_id.
+Example: "the lease on request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is no longer yours;
+another worker has the turn".
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

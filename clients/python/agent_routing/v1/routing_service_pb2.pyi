@@ -165,6 +165,34 @@ reported with other content. Nothing was stored.
 """
 Global___DegradedTurnStatus: typing_extensions.TypeAlias = DegradedTurnStatus
 
+class _KeepTurnStatus:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _KeepTurnStatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_KeepTurnStatus.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    KEEP_TURN_STATUS_UNSPECIFIED: _KeepTurnStatus.ValueType  # 0
+    """Not set."""
+    KEEP_TURN_STATUS_KEPT: _KeepTurnStatus.ValueType  # 1
+    """The turn is this worker's, or was given back as asked."""
+    KEEP_TURN_STATUS_LEASE_LOST: _KeepTurnStatus.ValueType  # 2
+    """Another worker has the turn, or it was moved: stop."""
+    KEEP_TURN_STATUS_REQUEST_NOT_OPEN: _KeepTurnStatus.ValueType  # 3
+    """The turn was answered, abandoned or overtaken by a newer message: stop."""
+
+class KeepTurnStatus(_KeepTurnStatus, metaclass=_KeepTurnStatusEnumTypeWrapper):
+    """Whether a worker may go on with a turn."""
+
+KEEP_TURN_STATUS_UNSPECIFIED: KeepTurnStatus.ValueType  # 0
+"""Not set."""
+KEEP_TURN_STATUS_KEPT: KeepTurnStatus.ValueType  # 1
+"""The turn is this worker's, or was given back as asked."""
+KEEP_TURN_STATUS_LEASE_LOST: KeepTurnStatus.ValueType  # 2
+"""Another worker has the turn, or it was moved: stop."""
+KEEP_TURN_STATUS_REQUEST_NOT_OPEN: KeepTurnStatus.ValueType  # 3
+"""The turn was answered, abandoned or overtaken by a newer message: stop."""
+Global___KeepTurnStatus: typing_extensions.TypeAlias = KeepTurnStatus
+
 @typing.final
 class RouteRequest(google.protobuf.message.Message):
     """A user's message.
@@ -951,6 +979,7 @@ class CompleteTurnRequest(google.protobuf.message.Message):
     FAILURE_FIELD_NUMBER: builtins.int
     STEPS_FIELD_NUMBER: builtins.int
     PARSE_MARKERS_FIELD_NUMBER: builtins.int
+    LEASE_TOKEN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required."""
     request_id: builtins.str
@@ -971,6 +1000,12 @@ class CompleteTurnRequest(google.protobuf.message.Message):
     only with proceed and follow_up, and only from agents whose registry entry has markers: true.
     The first one counts, and all are removed. Unset: as in the registry entry. False: the text
     stays unchanged. True does not enable markers for an agent without them.
+    """
+    lease_token: builtins.str
+    """The lease by which a worker has the turn: InboxItem.lease_token. If another worker has the turn
+    by now, or it was moved, nothing is stored: FAILED_PRECONDITION, LEASE_LOST. A lease that has
+    lapsed still counts while no other worker has the turn. Empty: no lease is checked. Repeats are
+    not compared by it.
     """
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
@@ -1021,9 +1056,10 @@ class CompleteTurnRequest(google.protobuf.message.Message):
         failure: Global___FailureOutcome | None = ...,
         steps: collections.abc.Iterable[agent_routing.v1.turn_pb2.Step] | None = ...,
         parse_markers: builtins.bool | None = ...,
+        lease_token: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_parse_markers", b"_parse_markers", "approval_needed", b"approval_needed", "complete", b"complete", "failure", b"failure", "follow_up", b"follow_up", "handoff", b"handoff", "outcome", b"outcome", "parse_markers", b"parse_markers", "proceed", b"proceed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_parse_markers", b"_parse_markers", "agent_id", b"agent_id", "approval_needed", b"approval_needed", "complete", b"complete", "failure", b"failure", "follow_up", b"follow_up", "handoff", b"handoff", "items", b"items", "outcome", b"outcome", "parse_markers", b"parse_markers", "proceed", b"proceed", "request_id", b"request_id", "session_id", b"session_id", "steps", b"steps", "text", b"text", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_parse_markers", b"_parse_markers", "agent_id", b"agent_id", "approval_needed", b"approval_needed", "complete", b"complete", "failure", b"failure", "follow_up", b"follow_up", "handoff", b"handoff", "items", b"items", "lease_token", b"lease_token", "outcome", b"outcome", "parse_markers", b"parse_markers", "proceed", b"proceed", "request_id", b"request_id", "session_id", b"session_id", "steps", b"steps", "text", b"text", "user_id", b"user_id"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_parse_markers", b"_parse_markers"]) -> typing.Literal["parse_markers"] | None: ...
     @typing.overload
@@ -1836,3 +1872,232 @@ class RouteStreamResponse(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["route", "error"] | None: ...
 
 Global___RouteStreamResponse: typing_extensions.TypeAlias = RouteStreamResponse
+
+@typing.final
+class WatchInboxRequest(google.protobuf.message.Message):
+    """Who watches which inboxes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_IDS_FIELD_NUMBER: builtins.int
+    WORKER_ID_FIELD_NUMBER: builtins.int
+    CAPACITY_FIELD_NUMBER: builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
+    HEARTBEAT_INTERVAL_FIELD_NUMBER: builtins.int
+    HISTORY_TURNS_FIELD_NUMBER: builtins.int
+    worker_id: builtins.str
+    """Names the worker in the lists of operators, and on a reconnect. 1-128 characters of A-Z a-z 0-9
+    . _ : - @ = ; +.
+    """
+    capacity: builtins.int
+    """How many turns the worker takes at a time, 1-1,000. 0: 1. The next is sent when one was
+    completed or given back, or when its lease lapsed.
+    """
+    resume_token: builtins.str
+    """The token of the stream before, from its heartbeats, with the same worker_id: the turns that
+    this worker still has are sent again at once, with the same leases. Empty: a new worker.
+    """
+    history_turns: builtins.int
+    """Past turns to send along with each turn, as in RouteRequest.history_turns."""
+    @property
+    def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The agents whose turns this worker takes. 1-32 ids; the credential must speak for each. An agent
+        that the registry does not have yet is watched all the same.
+        """
+
+    @property
+    def lease(self) -> google.protobuf.duration_pb2.Duration:
+        """How long a lease runs, 1 s to 1 h; KeepTurn extends it. Unset: 30 s."""
+
+    @property
+    def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
+        """How often a heartbeat is sent while there is nothing else. 1 s to 10 min. Unset: 30 s."""
+
+    def __init__(
+        self,
+        *,
+        agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        worker_id: builtins.str = ...,
+        capacity: builtins.int = ...,
+        resume_token: builtins.str = ...,
+        lease: google.protobuf.duration_pb2.Duration | None = ...,
+        heartbeat_interval: google.protobuf.duration_pb2.Duration | None = ...,
+        history_turns: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_ids", b"agent_ids", "capacity", b"capacity", "heartbeat_interval", b"heartbeat_interval", "history_turns", b"history_turns", "lease", b"lease", "resume_token", b"resume_token", "worker_id", b"worker_id"]) -> None: ...
+
+Global___WatchInboxRequest: typing_extensions.TypeAlias = WatchInboxRequest
+
+@typing.final
+class WatchInboxResponse(google.protobuf.message.Message):
+    """One message of the stream. An unset kind is something newer: skip it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITEM_FIELD_NUMBER: builtins.int
+    HEARTBEAT_FIELD_NUMBER: builtins.int
+    @property
+    def item(self) -> Global___InboxItem:
+        """A turn to work on."""
+
+    @property
+    def heartbeat(self) -> Global___InboxHeartbeat:
+        """A sign of life."""
+
+    def __init__(
+        self,
+        *,
+        item: Global___InboxItem | None = ...,
+        heartbeat: Global___InboxHeartbeat | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "item", b"item", "kind", b"kind"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "item", b"item", "kind", b"kind"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["item", "heartbeat"] | None: ...
+
+Global___WatchInboxResponse: typing_extensions.TypeAlias = WatchInboxResponse
+
+@typing.final
+class InboxItem(google.protobuf.message.Message):
+    """A turn from an inbox."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    DISPATCH_FIELD_NUMBER: builtins.int
+    LEASE_TOKEN_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    DISPATCH_TIME_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    user_id: builtins.str
+    """The user of the session. Empty if it has none."""
+    lease_token: builtins.str
+    """Names the lease: for KeepTurn and CompleteTurn. Secret to this worker."""
+    attempt: builtins.int
+    """Which offer of this turn it is: 1 for the first."""
+    @property
+    def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
+        """What to answer. Complete it with dispatch.request_id and dispatch.agent.agent_id."""
+
+    @property
+    def lease(self) -> google.protobuf.duration_pb2.Duration:
+        """How long the lease runs from now on."""
+
+    @property
+    def dispatch_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the turn was dispatched."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        dispatch: agent_routing.v1.dispatch_pb2.Dispatch | None = ...,
+        lease_token: builtins.str = ...,
+        lease: google.protobuf.duration_pb2.Duration | None = ...,
+        attempt: builtins.int = ...,
+        dispatch_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "lease", b"lease", "lease_token", b"lease_token", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+
+Global___InboxItem: typing_extensions.TypeAlias = InboxItem
+
+@typing.final
+class InboxHeartbeat(google.protobuf.message.Message):
+    """A sign of life of an inbox."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    resume_token: builtins.str
+    """WatchInboxRequest.resume_token of the next stream. The same for the whole stream."""
+    def __init__(
+        self,
+        *,
+        resume_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["resume_token", b"resume_token"]) -> None: ...
+
+Global___InboxHeartbeat: typing_extensions.TypeAlias = InboxHeartbeat
+
+@typing.final
+class KeepTurnRequest(google.protobuf.message.Message):
+    """A worker's word about its turn. Exactly one of extend and release must be set."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    LEASE_TOKEN_FIELD_NUMBER: builtins.int
+    EXTEND_FIELD_NUMBER: builtins.int
+    RELEASE_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session. Required."""
+    user_id: builtins.str
+    """The user of the session. See the service."""
+    request_id: builtins.str
+    """The open request: Dispatch.request_id. Required."""
+    agent_id: builtins.str
+    """The agent that holds the turn. Required; the credential must speak for it."""
+    lease_token: builtins.str
+    """The lease: InboxItem.lease_token. Empty for a turn that a caller carries: the answer then says
+    whether the turn is still open, and extends nothing.
+    """
+    release: builtins.bool
+    """The worker gives the turn back; another one gets it at once, and this lease counts as no
+    attempt.
+    """
+    @property
+    def extend(self) -> google.protobuf.duration_pb2.Duration:
+        """The lease runs for this long from now on: 1 s to 1 h. The turn itself still ends at the
+        registry's turn_timeout, which counts from its dispatch.
+        """
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        lease_token: builtins.str = ...,
+        extend: google.protobuf.duration_pb2.Duration | None = ...,
+        release: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["act", b"act", "extend", b"extend", "release", b"release"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["act", b"act", "agent_id", b"agent_id", "extend", b"extend", "lease_token", b"lease_token", "release", b"release", "request_id", b"request_id", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["act", b"act"]) -> typing.Literal["extend", "release"] | None: ...
+
+Global___KeepTurnRequest: typing_extensions.TypeAlias = KeepTurnRequest
+
+@typing.final
+class KeepTurnResponse(google.protobuf.message.Message):
+    """What became of a worker's word."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
+    status: Global___KeepTurnStatus.ValueType
+    """The result. A turn that is gone is no error of the call."""
+    @property
+    def lease(self) -> google.protobuf.duration_pb2.Duration:
+        """How long the lease runs from now on. Unset unless it was extended."""
+
+    def __init__(
+        self,
+        *,
+        status: Global___KeepTurnStatus.ValueType = ...,
+        lease: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "status", b"status"]) -> None: ...
+
+Global___KeepTurnResponse: typing_extensions.TypeAlias = KeepTurnResponse

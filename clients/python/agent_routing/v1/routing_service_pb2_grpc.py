@@ -124,6 +124,16 @@ class RoutingServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchSessionRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchSessionResponse.FromString,
                 _registered_method=True)
+        self.WatchInbox = channel.unary_stream(
+                '/agent_routing.v1.RoutingService/WatchInbox',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchInboxRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchInboxResponse.FromString,
+                _registered_method=True)
+        self.KeepTurn = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/KeepTurn',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.FromString,
+                _registered_method=True)
         self.RouteStream = channel.stream_stream(
                 '/agent_routing.v1.RoutingService/RouteStream',
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.RouteStreamRequest.SerializeToString,
@@ -256,6 +266,24 @@ class RoutingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchInbox(self, request, context):
+        """Sends the turns that wait for agents with an inbox (delivery: inbox in the registry), each with
+        a lease. A turn is offered to one worker at a time, at least once, the oldest first; of one
+        session there is never more than one. CompleteTurn ends a turn and its lease. A turn whose lease
+        lapses is offered again, to any worker on any replica; after five leases without an answer it is
+        abandoned. The first message is a heartbeat with the resume token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def KeepTurn(self, request, context):
+        """Extends a worker's lease on a turn, or gives it back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RouteStream(self, request_iterator, context):
         """Routes many messages of many sessions on one stream. Answers come when they are ready; those of
         one session come in the order of its messages. A bad message is answered with its own error and
@@ -322,6 +350,16 @@ def add_RoutingServiceServicer_to_server(servicer, server):
                     servicer.WatchSession,
                     request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchSessionRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchSessionResponse.SerializeToString,
+            ),
+            'WatchInbox': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchInbox,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchInboxRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchInboxResponse.SerializeToString,
+            ),
+            'KeepTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.KeepTurn,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.SerializeToString,
             ),
             'RouteStream': grpc.stream_stream_rpc_method_handler(
                     servicer.RouteStream,
@@ -661,6 +699,60 @@ class RoutingService(object):
             '/agent_routing.v1.RoutingService/WatchSession',
             agent__routing_dot_v1_dot_routing__service__pb2.WatchSessionRequest.SerializeToString,
             agent__routing_dot_v1_dot_routing__service__pb2.WatchSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchInbox(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/WatchInbox',
+            agent__routing_dot_v1_dot_routing__service__pb2.WatchInboxRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.WatchInboxResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeepTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/KeepTurn',
+            agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.FromString,
             options,
             channel_credentials,
             insecure,

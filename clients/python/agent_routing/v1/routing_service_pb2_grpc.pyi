@@ -201,6 +201,38 @@ _RoutingServiceWatchSessionType = typing_extensions.TypeVar(
     ],
 )
 
+_RoutingServiceWatchInboxType = typing_extensions.TypeVar(
+    '_RoutingServiceWatchInboxType',
+    grpc.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchInboxRequest,
+        agent_routing.v1.routing_service_pb2.WatchInboxResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchInboxRequest,
+        agent_routing.v1.routing_service_pb2.WatchInboxResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchInboxRequest,
+        agent_routing.v1.routing_service_pb2.WatchInboxResponse,
+    ],
+)
+
+_RoutingServiceKeepTurnType = typing_extensions.TypeVar(
+    '_RoutingServiceKeepTurnType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.KeepTurnRequest,
+        agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.KeepTurnRequest,
+        agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.KeepTurnRequest,
+        agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+    ],
+)
+
 _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     '_RoutingServiceRouteStreamType',
     grpc.StreamStreamMultiCallable[
@@ -217,7 +249,7 @@ _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     ],
 )
 
-class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceRouteStreamType]):
+class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceRouteStreamType]):
     """Owns which agent has the conversation.
     These rules hold for all calls:
 
@@ -301,6 +333,14 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
             agent_routing.v1.routing_service_pb2.WatchSessionRequest,
             agent_routing.v1.routing_service_pb2.WatchSessionResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            agent_routing.v1.routing_service_pb2.WatchInboxRequest,
+            agent_routing.v1.routing_service_pb2.WatchInboxResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.KeepTurnRequest,
+            agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+        ],
         grpc.StreamStreamMultiCallable[
             agent_routing.v1.routing_service_pb2.RouteStreamRequest,
             agent_routing.v1.routing_service_pb2.RouteStreamResponse,
@@ -352,6 +392,14 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
         grpc.aio.UnaryStreamMultiCallable[
             agent_routing.v1.routing_service_pb2.WatchSessionRequest,
             agent_routing.v1.routing_service_pb2.WatchSessionResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            agent_routing.v1.routing_service_pb2.WatchInboxRequest,
+            agent_routing.v1.routing_service_pb2.WatchInboxResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.KeepTurnRequest,
+            agent_routing.v1.routing_service_pb2.KeepTurnResponse,
         ],
         grpc.aio.StreamStreamMultiCallable[
             agent_routing.v1.routing_service_pb2.RouteStreamRequest,
@@ -409,6 +457,17 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     watcher that comes back with the last revision it saw misses nothing.
     """
 
+    WatchInbox: _RoutingServiceWatchInboxType
+    """Sends the turns that wait for agents with an inbox (delivery: inbox in the registry), each with
+    a lease. A turn is offered to one worker at a time, at least once, the oldest first; of one
+    session there is never more than one. CompleteTurn ends a turn and its lease. A turn whose lease
+    lapses is offered again, to any worker on any replica; after five leases without an answer it is
+    abandoned. The first message is a heartbeat with the resume token.
+    """
+
+    KeepTurn: _RoutingServiceKeepTurnType
+    """Extends a worker's lease on a turn, or gives it back."""
+
     RouteStream: _RoutingServiceRouteStreamType
     """Routes many messages of many sessions on one stream. Answers come when they are ready; those of
     one session come in the order of its messages. A bad message is answered with its own error and
@@ -459,6 +518,14 @@ RoutingServiceAsyncStub: typing_extensions.TypeAlias = RoutingServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         agent_routing.v1.routing_service_pb2.WatchSessionRequest,
         agent_routing.v1.routing_service_pb2.WatchSessionResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchInboxRequest,
+        agent_routing.v1.routing_service_pb2.WatchInboxResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.KeepTurnRequest,
+        agent_routing.v1.routing_service_pb2.KeepTurnResponse,
     ],
     grpc.aio.StreamStreamMultiCallable[
         agent_routing.v1.routing_service_pb2.RouteStreamRequest,
@@ -608,6 +675,27 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         happen. They come in order, each exactly once on a stream, with heartbeats in between. A
         watcher that comes back with the last revision it saw misses nothing.
         """
+
+    @abc.abstractmethod
+    def WatchInbox(
+        self,
+        request: agent_routing.v1.routing_service_pb2.WatchInboxRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.routing_service_pb2.WatchInboxResponse], collections.abc.AsyncIterator[agent_routing.v1.routing_service_pb2.WatchInboxResponse]]:
+        """Sends the turns that wait for agents with an inbox (delivery: inbox in the registry), each with
+        a lease. A turn is offered to one worker at a time, at least once, the oldest first; of one
+        session there is never more than one. CompleteTurn ends a turn and its lease. A turn whose lease
+        lapses is offered again, to any worker on any replica; after five leases without an answer it is
+        abandoned. The first message is a heartbeat with the resume token.
+        """
+
+    @abc.abstractmethod
+    def KeepTurn(
+        self,
+        request: agent_routing.v1.routing_service_pb2.KeepTurnRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.KeepTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.KeepTurnResponse]]:
+        """Extends a worker's lease on a turn, or gives it back."""
 
     @abc.abstractmethod
     def RouteStream(

@@ -119,7 +119,9 @@ class _TurnAbandonCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     TURN_ABANDON_CAUSE_UNSPECIFIED: _TurnAbandonCause.ValueType  # 0
     """Not set."""
     TURN_ABANDON_CAUSE_OPEN_TURNS: _TurnAbandonCause.ValueType  # 1
-    """More turns were open than the registry's open_turns allows: the oldest is abandoned."""
+    """A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
+    abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
+    """
     TURN_ABANDON_CAUSE_TIMEOUT: _TurnAbandonCause.ValueType  # 2
     """The registry's turn_timeout passed."""
     TURN_ABANDON_CAUSE_RESET: _TurnAbandonCause.ValueType  # 3
@@ -133,7 +135,9 @@ class TurnAbandonCause(_TurnAbandonCause, metaclass=_TurnAbandonCauseEnumTypeWra
 TURN_ABANDON_CAUSE_UNSPECIFIED: TurnAbandonCause.ValueType  # 0
 """Not set."""
 TURN_ABANDON_CAUSE_OPEN_TURNS: TurnAbandonCause.ValueType  # 1
-"""More turns were open than the registry's open_turns allows: the oldest is abandoned."""
+"""A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
+abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
+"""
 TURN_ABANDON_CAUSE_TIMEOUT: TurnAbandonCause.ValueType  # 2
 """The registry's turn_timeout passed."""
 TURN_ABANDON_CAUSE_RESET: TurnAbandonCause.ValueType  # 3

@@ -17,6 +17,7 @@ import java.util.function.Function;
  *                          UnknownSuggestion
  *   PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
  *                          TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
+ *                          LeaseLost
  *   RevisionMismatch
  *   RequestIdReused
  *   DeadlineExceeded
@@ -73,6 +74,7 @@ public class RoutingException extends CallException {
       case "SHUTTING_DOWN" -> ShuttingDown::new;
       case "REGISTRY_INVALID" -> RegistryInvalid::new;
       case "SIGN_IN_UNAVAILABLE" -> SignInUnavailable::new;
+      case "LEASE_LOST" -> LeaseLost::new;
       default -> null;
     };
   }
@@ -345,6 +347,18 @@ public class RoutingException extends CallException {
    */
   public static final class RegistryInvalid extends PreconditionFailed {
     RegistryInvalid(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * The lease on a turn from an inbox is another worker's by now, or the turn was moved.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Stop working on the turn: another worker has it, or it
+   * needs no answer any more.
+   */
+  public static final class LeaseLost extends PreconditionFailed {
+    LeaseLost(Failure failure) {
       super(failure);
     }
   }

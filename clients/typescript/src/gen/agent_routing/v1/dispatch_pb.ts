@@ -20,7 +20,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/dispatch.proto.
  */
 export const file_agent_routing_v1_dispatch: GenFile = /*@__PURE__*/
-  fileDesc("Ch9hZ2VudF9yb3V0aW5nL3YxL2Rpc3BhdGNoLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIrUECghEaXNwYXRjaBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDAoEdGV4dBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NrZWQYByABKAgSGQoRcHJldmlvdXNfYWdlbnRfaWQYCCABKAkSKgoHaGFuZG9mZhgJIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhInCgdoaXN0b3J5GAogAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhUKDXJlYXNvbl9kZXRhaWwYCyABKAkSKAoGcmVzdW1lGAwgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSKgoHY29uc3VsdBgNIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuQ29uc3VsdBITCgt0cmFjZXBhcmVudBgOIAEoCRI9CgpjYW5kaWRhdGVzGA8gAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRo3Cg5Ub3BpY0NhbmRpZGF0ZRIQCghhZ2VudF9pZBgBIAEoCRITCgtwcm9iYWJpbGl0eRgCIAEoASJHCgZSZXN1bWUSLAoIZGVjaXNpb24YASABKA4yGi5hZ2VudF9yb3V0aW5nLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYAiABKAkiYwoHQ29uc3VsdBImCgVhc2tlchgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEAoIcXVlc3Rpb24YAiABKAkSEwoGYW5zd2VyGAMgASgJSACIAQFCCQoHX2Fuc3dlciJmCgVSZXBseRIPCgdjb21tYW5kGAEgASgJEgwKBHRleHQYAiABKAkSDgoGbG9jYWxlGAMgASgJEi4KB29wdGlvbnMYBCADKAsyHS5hZ2VudF9yb3V0aW5nLnYxLlJlcGx5T3B0aW9uIioKC1JlcGx5T3B0aW9uEg0KBWxhYmVsGAEgASgJEgwKBHRleHQYAiABKAkiogEKClN1Z2dlc3Rpb24SFQoNc3VnZ2VzdGlvbl9pZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSEgoKY29uZmlkZW5jZRgDIAEoARIMCgR0ZXh0GAQgASgJEjMKB29wdGlvbnMYBSADKAsyIi5hZ2VudF9yb3V0aW5nLnYxLlN1Z2dlc3Rpb25PcHRpb24iLQoQU3VnZ2VzdGlvbk9wdGlvbhIKCgJpZBgBIAEoCRINCgVsYWJlbBgCIAEoCSpPCghEZWNpc2lvbhIYChRERUNJU0lPTl9VTlNQRUNJRklFRBAAEhQKEERFQ0lTSU9OX0FQUFJPVkUQARITCg9ERUNJU0lPTl9SRUpFQ1QQAmIGcHJvdG8z", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn]);
+  fileDesc("Ch9hZ2VudF9yb3V0aW5nL3YxL2Rpc3BhdGNoLnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIuMECghEaXNwYXRjaBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDAoEdGV4dBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NrZWQYByABKAgSGQoRcHJldmlvdXNfYWdlbnRfaWQYCCABKAkSKgoHaGFuZG9mZhgJIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhInCgdoaXN0b3J5GAogAygLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuEhUKDXJlYXNvbl9kZXRhaWwYCyABKAkSKAoGcmVzdW1lGAwgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSKgoHY29uc3VsdBgNIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuQ29uc3VsdBITCgt0cmFjZXBhcmVudBgOIAEoCRI9CgpjYW5kaWRhdGVzGA8gAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRIsCghkZWxpdmVyeRgQIAEoDjIaLmFnZW50X3JvdXRpbmcudjEuRGVsaXZlcnkaNwoOVG9waWNDYW5kaWRhdGUSEAoIYWdlbnRfaWQYASABKAkSEwoLcHJvYmFiaWxpdHkYAiABKAEiRwoGUmVzdW1lEiwKCGRlY2lzaW9uGAEgASgOMhouYWdlbnRfcm91dGluZy52MS5EZWNpc2lvbhIPCgdjb21tZW50GAIgASgJImMKB0NvbnN1bHQSJgoFYXNrZXIYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhAKCHF1ZXN0aW9uGAIgASgJEhMKBmFuc3dlchgDIAEoCUgAiAEBQgkKB19hbnN3ZXIiZgoFUmVwbHkSDwoHY29tbWFuZBgBIAEoCRIMCgR0ZXh0GAIgASgJEg4KBmxvY2FsZRgDIAEoCRIuCgdvcHRpb25zGAQgAygLMh0uYWdlbnRfcm91dGluZy52MS5SZXBseU9wdGlvbiIqCgtSZXBseU9wdGlvbhINCgVsYWJlbBgBIAEoCRIMCgR0ZXh0GAIgASgJIqIBCgpTdWdnZXN0aW9uEhUKDXN1Z2dlc3Rpb25faWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EhIKCmNvbmZpZGVuY2UYAyABKAESDAoEdGV4dBgEIAEoCRIzCgdvcHRpb25zGAUgAygLMiIuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uT3B0aW9uIi0KEFN1Z2dlc3Rpb25PcHRpb24SCgoCaWQYASABKAkSDQoFbGFiZWwYAiABKAkqTQoIRGVsaXZlcnkSGAoUREVMSVZFUllfVU5TUEVDSUZJRUQQABITCg9ERUxJVkVSWV9DQUxMRVIQARISCg5ERUxJVkVSWV9JTkJPWBACKk8KCERlY2lzaW9uEhgKFERFQ0lTSU9OX1VOU1BFQ0lGSUVEEAASFAoQREVDSVNJT05fQVBQUk9WRRABEhMKD0RFQ0lTSU9OX1JFSkVDVBACYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn]);
 
 /**
  * An agent must act: send it this message, then report its answer with CompleteTurn.
@@ -137,6 +137,13 @@ export type Dispatch = Message<"agent_routing.v1.Dispatch"> & {
    * @generated from field: repeated agent_routing.v1.Dispatch.TopicCandidate candidates = 15;
    */
   candidates: Dispatch_TopicCandidate[];
+
+  /**
+   * Who carries the message to the agent, by its registry entry when it was dispatched.
+   *
+   * @generated from field: agent_routing.v1.Delivery delivery = 16;
+   */
+  delivery: Delivery;
 };
 
 /**
@@ -399,6 +406,41 @@ export const SuggestionOptionSchema: GenMessage<SuggestionOption> = /*@__PURE__*
   messageDesc(file_agent_routing_v1_dispatch, 6);
 
 /**
+ * Who carries a dispatch to its agent.
+ *
+ * @generated from enum agent_routing.v1.Delivery
+ */
+export enum Delivery {
+  /**
+   * The caller that got the dispatch. Servers before inboxes send this for every agent.
+   *
+   * @generated from enum value: DELIVERY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The same, said explicitly. Servers do not send it yet.
+   *
+   * @generated from enum value: DELIVERY_CALLER = 1;
+   */
+  CALLER = 1,
+
+  /**
+   * A worker of the agent: the turn waits in the agent's inbox (RoutingService.WatchInbox), and the
+   * caller must not carry it.
+   *
+   * @generated from enum value: DELIVERY_INBOX = 2;
+   */
+  INBOX = 2,
+}
+
+/**
+ * Describes the enum agent_routing.v1.Delivery.
+ */
+export const DeliverySchema: GenEnum<Delivery> = /*@__PURE__*/
+  enumDesc(file_agent_routing_v1_dispatch, 0);
+
+/**
  * The decision about a paused task.
  *
  * @generated from enum agent_routing.v1.Decision
@@ -430,5 +472,5 @@ export enum Decision {
  * Describes the enum agent_routing.v1.Decision.
  */
 export const DecisionSchema: GenEnum<Decision> = /*@__PURE__*/
-  enumDesc(file_agent_routing_v1_dispatch, 0);
+  enumDesc(file_agent_routing_v1_dispatch, 1);
 

@@ -30,7 +30,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/routing_service.proto.
  */
 export const file_agent_routing_v1_routing_service: GenFile = /*@__PURE__*/
-  fileDesc("CiZhZ2VudF9yb3V0aW5nL3YxL3JvdXRpbmdfc2VydmljZS5wcm90bxIQYWdlbnRfcm91dGluZy52MSKUBAoMUm91dGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIMCgR0ZXh0GAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSDwoHdGFza19pZBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NhbGUYByABKAkSDwoHY2hhbm5lbBgIIAEoCRIVCg1oaXN0b3J5X3R1cm5zGAkgASgFEh4KEWV4cGVjdGVkX3JldmlzaW9uGAogASgDSACIAQESFAoMZW50aXRsZW1lbnRzGAsgAygJEhYKDnF1aWNrX3JlcGx5X2lkGAwgASgJEhQKDGxpdGVyYWxfdGV4dBgNIAEoCBIVCg12YWxpZGF0ZV9vbmx5GA4gASgIEj4KCG1ldGFkYXRhGA8gAygLMiwuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRI0ChB0YXNrX2V4cGlyZV90aW1lGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1leHBsYWluX3RvcGljGBEgASgIGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIUChJfZXhwZWN0ZWRfcmV2aXNpb24isgIKDVJvdXRlUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSLAoIZGlzcGF0Y2gYBSABKAsyGi5hZ2VudF9yb3V0aW5nLnYxLkRpc3BhdGNoEiYKBXJlcGx5GAYgASgLMhcuYWdlbnRfcm91dGluZy52MS5SZXBseRIwCgpzdWdnZXN0aW9uGAcgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uEhsKE3N1cGVydmlzb3JfYnlwYXNzZWQYCCABKAgSMQoLdG9waWNfdHJhY2UYCSABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlRvcGljVHJhY2UikgIKClRvcGljVHJhY2USLwoHb3V0Y29tZRgBIAEoDjIeLmFnZW50X3JvdXRpbmcudjEuVG9waWNPdXRjb21lEg0KBW1vZGVsGAIgASgJEjQKCmNhbmRpZGF0ZXMYAyADKAsyIC5hZ2VudF9yb3V0aW5nLnYxLlRvcGljQ2FuZGlkYXRlEgwKBHN0YXkYBCABKAESEQoJdGhyZXNob2xkGAUgASgBEisKCHZlcmRpY3RzGAYgAygLMhkuYWdlbnRfcm91dGluZy52MS5WZXJkaWN0EhAKCHN1cmVuZXNzGAcgASgBEg0KBWJvdW5kGAggASgBEh8KF3NlY29uZF9yZXF1ZXN0X2FnZW50X2lkGAkgASgJIjYKDlRvcGljQ2FuZGlkYXRlEhAKCGFnZW50X2lkGAEgASgJEhIKCmNvbmZpZGVuY2UYAiABKAEingMKFVNldEFjdGl2ZUFnZW50UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSEgoKcmVxdWVzdF9pZBgEIAEoCRIXCg90dXJuX3JlcXVlc3RfaWQYBSABKAkSLgoJaW5pdGlhdG9yGAYgASgOMhsuYWdlbnRfcm91dGluZy52MS5Jbml0aWF0b3ISFQoNZnJvbV9hZ2VudF9pZBgHIAEoCRIOCgZyZWFzb24YCCABKAkSKAoHY29udGV4dBgJIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDwoHbWVzc2FnZRgKIAEoCRIrCgRtb2RlGAsgASgOMh0uYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmTW9kZRIVCg1zdWdnZXN0aW9uX2lkGAwgASgJEh4KEWV4cGVjdGVkX3JldmlzaW9uGA0gASgDSACIAQESFQoNdmFsaWRhdGVfb25seRgOIAEoCEIUChJfZXhwZWN0ZWRfcmV2aXNpb24ikgIKFlNldEFjdGl2ZUFnZW50UmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSJgoFYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EioKB2hhbmRvZmYYBiABKAsyGS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmYSKwoIdmVyZGljdHMYByADKAsyGS5hZ2VudF9yb3V0aW5nLnYxLlZlcmRpY3QSLAoIZGlzcGF0Y2gYCCABKAsyGi5hZ2VudF9yb3V0aW5nLnYxLkRpc3BhdGNoIsUBChdDbGVhckFjdGl2ZUFnZW50UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIrCgVzY29wZRgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuQ2xlYXJTY29wZRIOCgZyZWFzb24YBSABKAkSHgoRZXhwZWN0ZWRfcmV2aXNpb24YBiABKANIAIgBAUIUChJfZXhwZWN0ZWRfcmV2aXNpb24ivgEKGENsZWFyQWN0aXZlQWdlbnRSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxIvCg5wcmV2aW91c19hZ2VudBgFIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSJgoFYWdlbnQYBiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IjQKDVN0YXR1c1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIvwFCg5TdGF0dXNSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhAKCHJldmlzaW9uGAIgASgDEi0KDGFjdGl2ZV9hZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSKwoKbmV4dF9hZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSDgoGbG9ja2VkGAUgASgIEjQKEGxvY2tfZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KDHJldHVybl9zdGFjaxgHIAMoCzIXLmFnZW50X3JvdXRpbmcudjEuRnJhbWUSJAoEdGFzaxgIIAEoCzIWLmFnZW50X3JvdXRpbmcudjEuVGFzaxIxCg1vcGVuX3JlcXVlc3RzGAkgAygLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaBIYChByZWdpc3RyeV92ZXJzaW9uGAogASgJEg4KBmxvY2FsZRgLIAEoCRIPCgdjaGFubmVsGAwgASgJEg0KBW93bmVyGA0gASgJEi8KC2NyZWF0ZV90aW1lGA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgPIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASSgoOdHVybnNfYnlfYWdlbnQYECADKAsyMi5hZ2VudF9yb3V0aW5nLnYxLlN0YXR1c1Jlc3BvbnNlLlR1cm5zQnlBZ2VudEVudHJ5EjsKEHBlbmRpbmdfYXBwcm92YWwYESABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlBlbmRpbmdBcHByb3ZhbBIwCgpzdWdnZXN0aW9uGBIgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uGjMKEVR1cm5zQnlBZ2VudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEingEKD1BlbmRpbmdBcHByb3ZhbBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBnByb21wdBgEIAEoCRIuCgpwYXVzZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKjAQoFRnJhbWUSJgoFYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgCIAEoCBI0ChBsb2NrX2V4cGlyZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg90dXJuX3JlcXVlc3RfaWQYBCABKAkSEwoLdHVybnNfdGFrZW4YBSABKAUixwQKE0NvbXBsZXRlVHVyblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEgwKBHRleHQYBCABKAkSDwoHdXNlcl9pZBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIzCgdwcm9jZWVkGAcgASgLMiAuYWdlbnRfcm91dGluZy52MS5Qcm9jZWVkT3V0Y29tZUgAEjYKCWZvbGxvd191cBgIIAEoCzIhLmFnZW50X3JvdXRpbmcudjEuRm9sbG93VXBPdXRjb21lSAASNQoIY29tcGxldGUYCSABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLkNvbXBsZXRlT3V0Y29tZUgAEjMKB2hhbmRvZmYYCiABKAsyIC5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZPdXRjb21lSAASQgoPYXBwcm92YWxfbmVlZGVkGAsgASgLMicuYWdlbnRfcm91dGluZy52MS5BcHByb3ZhbE5lZWRlZE91dGNvbWVIABIzCgdmYWlsdXJlGAwgASgLMiAuYWdlbnRfcm91dGluZy52MS5GYWlsdXJlT3V0Y29tZUgAEiUKBXN0ZXBzGA0gAygLMhYuYWdlbnRfcm91dGluZy52MS5TdGVwEhoKDXBhcnNlX21hcmtlcnMYDiABKAhIAYgBAUIJCgdvdXRjb21lQhAKDl9wYXJzZV9tYXJrZXJzIhAKDlByb2NlZWRPdXRjb21lIj0KD0ZvbGxvd1VwT3V0Y29tZRIqCgd0aW1lb3V0GAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjMKD0NvbXBsZXRlT3V0Y29tZRIPCgdzdW1tYXJ5GAEgASgJEg8KB21lc3NhZ2UYAiABKAkimgEKDkhhbmRvZmZPdXRjb21lEhAKCGFnZW50X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIoCgdjb250ZXh0GAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIPCgdtZXNzYWdlGAQgASgJEisKBG1vZGUYBSABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZNb2RlIicKFUFwcHJvdmFsTmVlZGVkT3V0Y29tZRIOCgZwcm9tcHQYASABKAkiIQoORmFpbHVyZU91dGNvbWUSDwoHbWVzc2FnZRgBIAEoCSLxAgoUQ29tcGxldGVUdXJuUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSNwoOb3V0Y29tZV9zdGF0dXMYBSABKA4yHy5hZ2VudF9yb3V0aW5nLnYxLk91dGNvbWVTdGF0dXMSMQoLdGFza19zdGF0dXMYBiABKA4yHC5hZ2VudF9yb3V0aW5nLnYxLlRhc2tTdGF0dXMSDAoEdGV4dBgHIAEoCRIoCgRuZXh0GAggASgLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaBItCgxhY3RpdmVfYWdlbnQYCSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgKIAEoCBIrCgh2ZXJkaWN0cxgLIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdCKcAQoRUmVzdW1lVGFza1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg8KB3Rhc2tfaWQYAyABKAkSEgoKcmVxdWVzdF9pZBgEIAEoCRIsCghkZWNpc2lvbhgFIAEoDjIaLmFnZW50X3JvdXRpbmcudjEuRGVjaXNpb24SDwoHY29tbWVudBgGIAEoCSKNAQoSUmVzdW1lVGFza1Jlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEiwKCGRpc3BhdGNoGAUgASgLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaCKOAQoQTGlzdFRhc2tzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSLgoIc3RhdHVzZXMYAyADKA4yHC5hZ2VudF9yb3V0aW5nLnYxLlRhc2tTdGF0dXMSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkiUwoRTGlzdFRhc2tzUmVzcG9uc2USJQoFdGFza3MYASADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlRhc2sSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIq0BChBMaXN0VHVybnNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgd0YXNrX2lkGAQgASgJEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJEioKBW9yZGVyGAcgASgOMhsuYWdlbnRfcm91dGluZy52MS5UdXJuT3JkZXIiUwoRTGlzdFR1cm5zUmVzcG9uc2USJQoFdHVybnMYASADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlR1cm4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIn0KEUxpc3RBZ2VudHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIOCgZsb2NhbGUYAyABKAkSFQoNZnJvbV9hZ2VudF9pZBgEIAEoCRIcChRpbmNsdWRlX2luc3RydWN0aW9ucxgFIAEoCCL9AgoSTGlzdEFnZW50c1Jlc3BvbnNlEicKBmFnZW50cxgBIAMoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSFQoNaG9tZV9hZ2VudF9pZBgCIAEoCRIYChByZWdpc3RyeV92ZXJzaW9uGAMgASgJEkwKDGluc3RydWN0aW9ucxgEIAMoCzI2LmFnZW50X3JvdXRpbmcudjEuTGlzdEFnZW50c1Jlc3BvbnNlLkluc3RydWN0aW9uc0VudHJ5ElMKEWFnZW50X2lkX2J5X2FsaWFzGAUgAygLMjguYWdlbnRfcm91dGluZy52MS5MaXN0QWdlbnRzUmVzcG9uc2UuQWdlbnRJZEJ5QWxpYXNFbnRyeRozChFJbnN0cnVjdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjUKE0FnZW50SWRCeUFsaWFzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJGChVSZXBvcnREZWdyYWRlZFJlcXVlc3QSLQoFdHVybnMYASADKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkRlZ3JhZGVkVHVybiLPAgoMRGVncmFkZWRUdXJuEhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIPCgd1c2VyX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEgwKBHRleHQYBSABKAkSJQoFaXRlbXMYBiADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLkl0ZW0SEgoKYWdlbnRfdGV4dBgHIAEoCRIrCgthZ2VudF9pdGVtcxgIIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIvCgtkZWNpZGVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGgoNYmFzZV9yZXZpc2lvbhgKIAEoA0gAiAEBEg4KBmxvY2FsZRgLIAEoCRIPCgdjaGFubmVsGAwgASgJQhAKDl9iYXNlX3JldmlzaW9uIk8KFlJlcG9ydERlZ3JhZGVkUmVzcG9uc2USNQoHcmVzdWx0cxgBIAMoCzIkLmFnZW50X3JvdXRpbmcudjEuRGVncmFkZWRUdXJuUmVzdWx0IpQBChJEZWdyYWRlZFR1cm5SZXN1bHQSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEhAKCHJldmlzaW9uGAMgASgDEjQKBnN0YXR1cxgEIAEoDjIkLmFnZW50X3JvdXRpbmcudjEuRGVncmFkZWRUdXJuU3RhdHVzEg4KBmRldGFpbBgFIAEoCSKhAQoTV2F0Y2hTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSGwoOYWZ0ZXJfcmV2aXNpb24YAyABKANIAIgBARI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEQoPX2FmdGVyX3JldmlzaW9uInwKFFdhdGNoU2Vzc2lvblJlc3BvbnNlEioKBmNoYW5nZRgBIAEoCzIYLmFnZW50X3JvdXRpbmcudjEuQ2hhbmdlSAASMAoJaGVhcnRiZWF0GAIgASgLMhsuYWdlbnRfcm91dGluZy52MS5IZWFydGJlYXRIAEIGCgRraW5kIkMKElJvdXRlU3RyZWFtUmVxdWVzdBItCgVyb3V0ZRgBIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZXF1ZXN0Ip4BChNSb3V0ZVN0cmVhbVJlc3BvbnNlEhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIwCgVyb3V0ZRgDIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZXNwb25zZUgAEiMKBWVycm9yGAQgASgLMhIuZ29vZ2xlLnJwYy5TdGF0dXNIAEIICgZyZXN1bHQq+QIKDFRvcGljT3V0Y29tZRIdChlUT1BJQ19PVVRDT01FX1VOU1BFQ0lGSUVEEAASHAoYVE9QSUNfT1VUQ09NRV9IT01FX0ZJUlNUEAESGwoXVE9QSUNfT1VUQ09NRV9TRU5UX0hPTUUQAhIXChNUT1BJQ19PVVRDT01FX09XTkVEEAMSGAoUVE9QSUNfT1VUQ09NRV9MT0NLRUQQBBIcChhUT1BJQ19PVVRDT01FX09USEVSX1JVTEUQBRIYChRUT1BJQ19PVVRDT01FX1VOU1VSRRAGEhkKFVRPUElDX09VVENPTUVfUkVTVElORxAHEhkKFVRPUElDX09VVENPTUVfUkVGVVNFRBAIEhsKF1RPUElDX09VVENPTUVfU1VHR0VTVEVEEAkSGgoWVE9QSUNfT1VUQ09NRV9TV0lUQ0hFRBAKEhwKGFRPUElDX09VVENPTUVfTk9fVkVSRElDVBALEhcKE1RPUElDX09VVENPTUVfQVNLRUQQDCphCglUdXJuT3JkZXISGgoWVFVSTl9PUkRFUl9VTlNQRUNJRklFRBAAEhsKF1RVUk5fT1JERVJfT0xERVNUX0ZJUlNUEAESGwoXVFVSTl9PUkRFUl9ORVdFU1RfRklSU1QQAip+ChJEZWdyYWRlZFR1cm5TdGF0dXMSJAogREVHUkFERURfVFVSTl9TVEFUVVNfVU5TUEVDSUZJRUQQABIfChtERUdSQURFRF9UVVJOX1NUQVRVU19TVE9SRUQQARIhCh1ERUdSQURFRF9UVVJOX1NUQVRVU19DT05GTElDVBACMtoICg5Sb3V0aW5nU2VydmljZRJICgVSb3V0ZRIeLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZXF1ZXN0Gh8uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlc3BvbnNlEmMKDlNldEFjdGl2ZUFnZW50EicuYWdlbnRfcm91dGluZy52MS5TZXRBY3RpdmVBZ2VudFJlcXVlc3QaKC5hZ2VudF9yb3V0aW5nLnYxLlNldEFjdGl2ZUFnZW50UmVzcG9uc2USaQoQQ2xlYXJBY3RpdmVBZ2VudBIpLmFnZW50X3JvdXRpbmcudjEuQ2xlYXJBY3RpdmVBZ2VudFJlcXVlc3QaKi5hZ2VudF9yb3V0aW5nLnYxLkNsZWFyQWN0aXZlQWdlbnRSZXNwb25zZRJLCgZTdGF0dXMSHy5hZ2VudF9yb3V0aW5nLnYxLlN0YXR1c1JlcXVlc3QaIC5hZ2VudF9yb3V0aW5nLnYxLlN0YXR1c1Jlc3BvbnNlEl0KDENvbXBsZXRlVHVybhIlLmFnZW50X3JvdXRpbmcudjEuQ29tcGxldGVUdXJuUmVxdWVzdBomLmFnZW50X3JvdXRpbmcudjEuQ29tcGxldGVUdXJuUmVzcG9uc2USVwoKUmVzdW1lVGFzaxIjLmFnZW50X3JvdXRpbmcudjEuUmVzdW1lVGFza1JlcXVlc3QaJC5hZ2VudF9yb3V0aW5nLnYxLlJlc3VtZVRhc2tSZXNwb25zZRJjCg5SZXBvcnREZWdyYWRlZBInLmFnZW50X3JvdXRpbmcudjEuUmVwb3J0RGVncmFkZWRSZXF1ZXN0GiguYWdlbnRfcm91dGluZy52MS5SZXBvcnREZWdyYWRlZFJlc3BvbnNlElQKCUxpc3RUYXNrcxIiLmFnZW50X3JvdXRpbmcudjEuTGlzdFRhc2tzUmVxdWVzdBojLmFnZW50X3JvdXRpbmcudjEuTGlzdFRhc2tzUmVzcG9uc2USVAoJTGlzdFR1cm5zEiIuYWdlbnRfcm91dGluZy52MS5MaXN0VHVybnNSZXF1ZXN0GiMuYWdlbnRfcm91dGluZy52MS5MaXN0VHVybnNSZXNwb25zZRJXCgpMaXN0QWdlbnRzEiMuYWdlbnRfcm91dGluZy52MS5MaXN0QWdlbnRzUmVxdWVzdBokLmFnZW50X3JvdXRpbmcudjEuTGlzdEFnZW50c1Jlc3BvbnNlEl8KDFdhdGNoU2Vzc2lvbhIlLmFnZW50X3JvdXRpbmcudjEuV2F0Y2hTZXNzaW9uUmVxdWVzdBomLmFnZW50X3JvdXRpbmcudjEuV2F0Y2hTZXNzaW9uUmVzcG9uc2UwARJeCgtSb3V0ZVN0cmVhbRIkLmFnZW50X3JvdXRpbmcudjEuUm91dGVTdHJlYW1SZXF1ZXN0GiUuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVN0cmVhbVJlc3BvbnNlKAEwAWIGcHJvdG8z", [file_agent_routing_v1_agent, file_agent_routing_v1_clear_scope, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_google_rpc_status]);
+  fileDesc("CiZhZ2VudF9yb3V0aW5nL3YxL3JvdXRpbmdfc2VydmljZS5wcm90bxIQYWdlbnRfcm91dGluZy52MSKUBAoMUm91dGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIMCgR0ZXh0GAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkSDwoHdGFza19pZBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIOCgZsb2NhbGUYByABKAkSDwoHY2hhbm5lbBgIIAEoCRIVCg1oaXN0b3J5X3R1cm5zGAkgASgFEh4KEWV4cGVjdGVkX3JldmlzaW9uGAogASgDSACIAQESFAoMZW50aXRsZW1lbnRzGAsgAygJEhYKDnF1aWNrX3JlcGx5X2lkGAwgASgJEhQKDGxpdGVyYWxfdGV4dBgNIAEoCBIVCg12YWxpZGF0ZV9vbmx5GA4gASgIEj4KCG1ldGFkYXRhGA8gAygLMiwuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlcXVlc3QuTWV0YWRhdGFFbnRyeRI0ChB0YXNrX2V4cGlyZV90aW1lGBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1leHBsYWluX3RvcGljGBEgASgIGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIUChJfZXhwZWN0ZWRfcmV2aXNpb24isgIKDVJvdXRlUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSLAoIZGlzcGF0Y2gYBSABKAsyGi5hZ2VudF9yb3V0aW5nLnYxLkRpc3BhdGNoEiYKBXJlcGx5GAYgASgLMhcuYWdlbnRfcm91dGluZy52MS5SZXBseRIwCgpzdWdnZXN0aW9uGAcgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uEhsKE3N1cGVydmlzb3JfYnlwYXNzZWQYCCABKAgSMQoLdG9waWNfdHJhY2UYCSABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlRvcGljVHJhY2UikgIKClRvcGljVHJhY2USLwoHb3V0Y29tZRgBIAEoDjIeLmFnZW50X3JvdXRpbmcudjEuVG9waWNPdXRjb21lEg0KBW1vZGVsGAIgASgJEjQKCmNhbmRpZGF0ZXMYAyADKAsyIC5hZ2VudF9yb3V0aW5nLnYxLlRvcGljQ2FuZGlkYXRlEgwKBHN0YXkYBCABKAESEQoJdGhyZXNob2xkGAUgASgBEisKCHZlcmRpY3RzGAYgAygLMhkuYWdlbnRfcm91dGluZy52MS5WZXJkaWN0EhAKCHN1cmVuZXNzGAcgASgBEg0KBWJvdW5kGAggASgBEh8KF3NlY29uZF9yZXF1ZXN0X2FnZW50X2lkGAkgASgJIjYKDlRvcGljQ2FuZGlkYXRlEhAKCGFnZW50X2lkGAEgASgJEhIKCmNvbmZpZGVuY2UYAiABKAEingMKFVNldEFjdGl2ZUFnZW50UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSEgoKcmVxdWVzdF9pZBgEIAEoCRIXCg90dXJuX3JlcXVlc3RfaWQYBSABKAkSLgoJaW5pdGlhdG9yGAYgASgOMhsuYWdlbnRfcm91dGluZy52MS5Jbml0aWF0b3ISFQoNZnJvbV9hZ2VudF9pZBgHIAEoCRIOCgZyZWFzb24YCCABKAkSKAoHY29udGV4dBgJIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSDwoHbWVzc2FnZRgKIAEoCRIrCgRtb2RlGAsgASgOMh0uYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmTW9kZRIVCg1zdWdnZXN0aW9uX2lkGAwgASgJEh4KEWV4cGVjdGVkX3JldmlzaW9uGA0gASgDSACIAQESFQoNdmFsaWRhdGVfb25seRgOIAEoCEIUChJfZXhwZWN0ZWRfcmV2aXNpb24ikgIKFlNldEFjdGl2ZUFnZW50UmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSJgoFYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EioKB2hhbmRvZmYYBiABKAsyGS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmYSKwoIdmVyZGljdHMYByADKAsyGS5hZ2VudF9yb3V0aW5nLnYxLlZlcmRpY3QSLAoIZGlzcGF0Y2gYCCABKAsyGi5hZ2VudF9yb3V0aW5nLnYxLkRpc3BhdGNoIsUBChdDbGVhckFjdGl2ZUFnZW50UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIrCgVzY29wZRgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuQ2xlYXJTY29wZRIOCgZyZWFzb24YBSABKAkSHgoRZXhwZWN0ZWRfcmV2aXNpb24YBiABKANIAIgBAUIUChJfZXhwZWN0ZWRfcmV2aXNpb24ivgEKGENsZWFyQWN0aXZlQWdlbnRSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxIvCg5wcmV2aW91c19hZ2VudBgFIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSJgoFYWdlbnQYBiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IjQKDVN0YXR1c1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJIvwFCg5TdGF0dXNSZXNwb25zZRISCgpzZXNzaW9uX2lkGAEgASgJEhAKCHJldmlzaW9uGAIgASgDEi0KDGFjdGl2ZV9hZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSKwoKbmV4dF9hZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSDgoGbG9ja2VkGAUgASgIEjQKEGxvY2tfZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KDHJldHVybl9zdGFjaxgHIAMoCzIXLmFnZW50X3JvdXRpbmcudjEuRnJhbWUSJAoEdGFzaxgIIAEoCzIWLmFnZW50X3JvdXRpbmcudjEuVGFzaxIxCg1vcGVuX3JlcXVlc3RzGAkgAygLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaBIYChByZWdpc3RyeV92ZXJzaW9uGAogASgJEg4KBmxvY2FsZRgLIAEoCRIPCgdjaGFubmVsGAwgASgJEg0KBW93bmVyGA0gASgJEi8KC2NyZWF0ZV90aW1lGA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgt1cGRhdGVfdGltZRgPIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASSgoOdHVybnNfYnlfYWdlbnQYECADKAsyMi5hZ2VudF9yb3V0aW5nLnYxLlN0YXR1c1Jlc3BvbnNlLlR1cm5zQnlBZ2VudEVudHJ5EjsKEHBlbmRpbmdfYXBwcm92YWwYESABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlBlbmRpbmdBcHByb3ZhbBIwCgpzdWdnZXN0aW9uGBIgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uGjMKEVR1cm5zQnlBZ2VudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEingEKD1BlbmRpbmdBcHByb3ZhbBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBnByb21wdBgEIAEoCRIuCgpwYXVzZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKjAQoFRnJhbWUSJgoFYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgCIAEoCBI0ChBsb2NrX2V4cGlyZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg90dXJuX3JlcXVlc3RfaWQYBCABKAkSEwoLdHVybnNfdGFrZW4YBSABKAUi3AQKE0NvbXBsZXRlVHVyblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEgwKBHRleHQYBCABKAkSDwoHdXNlcl9pZBgFIAEoCRIlCgVpdGVtcxgGIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIzCgdwcm9jZWVkGAcgASgLMiAuYWdlbnRfcm91dGluZy52MS5Qcm9jZWVkT3V0Y29tZUgAEjYKCWZvbGxvd191cBgIIAEoCzIhLmFnZW50X3JvdXRpbmcudjEuRm9sbG93VXBPdXRjb21lSAASNQoIY29tcGxldGUYCSABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLkNvbXBsZXRlT3V0Y29tZUgAEjMKB2hhbmRvZmYYCiABKAsyIC5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZPdXRjb21lSAASQgoPYXBwcm92YWxfbmVlZGVkGAsgASgLMicuYWdlbnRfcm91dGluZy52MS5BcHByb3ZhbE5lZWRlZE91dGNvbWVIABIzCgdmYWlsdXJlGAwgASgLMiAuYWdlbnRfcm91dGluZy52MS5GYWlsdXJlT3V0Y29tZUgAEiUKBXN0ZXBzGA0gAygLMhYuYWdlbnRfcm91dGluZy52MS5TdGVwEhoKDXBhcnNlX21hcmtlcnMYDiABKAhIAYgBARITCgtsZWFzZV90b2tlbhgPIAEoCUIJCgdvdXRjb21lQhAKDl9wYXJzZV9tYXJrZXJzIhAKDlByb2NlZWRPdXRjb21lIj0KD0ZvbGxvd1VwT3V0Y29tZRIqCgd0aW1lb3V0GAEgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjMKD0NvbXBsZXRlT3V0Y29tZRIPCgdzdW1tYXJ5GAEgASgJEg8KB21lc3NhZ2UYAiABKAkimgEKDkhhbmRvZmZPdXRjb21lEhAKCGFnZW50X2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIoCgdjb250ZXh0GAMgASgLMhcuZ29vZ2xlLnByb3RvYnVmLlN0cnVjdBIPCgdtZXNzYWdlGAQgASgJEisKBG1vZGUYBSABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZNb2RlIicKFUFwcHJvdmFsTmVlZGVkT3V0Y29tZRIOCgZwcm9tcHQYASABKAkiIQoORmFpbHVyZU91dGNvbWUSDwoHbWVzc2FnZRgBIAEoCSLxAgoUQ29tcGxldGVUdXJuUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIcmV2aXNpb24YBCABKAMSNwoOb3V0Y29tZV9zdGF0dXMYBSABKA4yHy5hZ2VudF9yb3V0aW5nLnYxLk91dGNvbWVTdGF0dXMSMQoLdGFza19zdGF0dXMYBiABKA4yHC5hZ2VudF9yb3V0aW5nLnYxLlRhc2tTdGF0dXMSDAoEdGV4dBgHIAEoCRIoCgRuZXh0GAggASgLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaBItCgxhY3RpdmVfYWdlbnQYCSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgKIAEoCBIrCgh2ZXJkaWN0cxgLIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdCKcAQoRUmVzdW1lVGFza1JlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg8KB3Rhc2tfaWQYAyABKAkSEgoKcmVxdWVzdF9pZBgEIAEoCRIsCghkZWNpc2lvbhgFIAEoDjIaLmFnZW50X3JvdXRpbmcudjEuRGVjaXNpb24SDwoHY29tbWVudBgGIAEoCSKNAQoSUmVzdW1lVGFza1Jlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSDwoHdGFza19pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhAKCHJldmlzaW9uGAQgASgDEiwKCGRpc3BhdGNoGAUgASgLMhouYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaCKOAQoQTGlzdFRhc2tzUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSLgoIc3RhdHVzZXMYAyADKA4yHC5hZ2VudF9yb3V0aW5nLnYxLlRhc2tTdGF0dXMSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkiUwoRTGlzdFRhc2tzUmVzcG9uc2USJQoFdGFza3MYASADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlRhc2sSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIq0BChBMaXN0VHVybnNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgd0YXNrX2lkGAQgASgJEhEKCXBhZ2Vfc2l6ZRgFIAEoBRISCgpwYWdlX3Rva2VuGAYgASgJEioKBW9yZGVyGAcgASgOMhsuYWdlbnRfcm91dGluZy52MS5UdXJuT3JkZXIiUwoRTGlzdFR1cm5zUmVzcG9uc2USJQoFdHVybnMYASADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlR1cm4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIn0KEUxpc3RBZ2VudHNSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIOCgZsb2NhbGUYAyABKAkSFQoNZnJvbV9hZ2VudF9pZBgEIAEoCRIcChRpbmNsdWRlX2luc3RydWN0aW9ucxgFIAEoCCL9AgoSTGlzdEFnZW50c1Jlc3BvbnNlEicKBmFnZW50cxgBIAMoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSFQoNaG9tZV9hZ2VudF9pZBgCIAEoCRIYChByZWdpc3RyeV92ZXJzaW9uGAMgASgJEkwKDGluc3RydWN0aW9ucxgEIAMoCzI2LmFnZW50X3JvdXRpbmcudjEuTGlzdEFnZW50c1Jlc3BvbnNlLkluc3RydWN0aW9uc0VudHJ5ElMKEWFnZW50X2lkX2J5X2FsaWFzGAUgAygLMjguYWdlbnRfcm91dGluZy52MS5MaXN0QWdlbnRzUmVzcG9uc2UuQWdlbnRJZEJ5QWxpYXNFbnRyeRozChFJbnN0cnVjdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGjUKE0FnZW50SWRCeUFsaWFzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJGChVSZXBvcnREZWdyYWRlZFJlcXVlc3QSLQoFdHVybnMYASADKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkRlZ3JhZGVkVHVybiLPAgoMRGVncmFkZWRUdXJuEhIKCnNlc3Npb25faWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIPCgd1c2VyX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEgwKBHRleHQYBSABKAkSJQoFaXRlbXMYBiADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLkl0ZW0SEgoKYWdlbnRfdGV4dBgHIAEoCRIrCgthZ2VudF9pdGVtcxgIIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRIvCgtkZWNpZGVfdGltZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGgoNYmFzZV9yZXZpc2lvbhgKIAEoA0gAiAEBEg4KBmxvY2FsZRgLIAEoCRIPCgdjaGFubmVsGAwgASgJQhAKDl9iYXNlX3JldmlzaW9uIk8KFlJlcG9ydERlZ3JhZGVkUmVzcG9uc2USNQoHcmVzdWx0cxgBIAMoCzIkLmFnZW50X3JvdXRpbmcudjEuRGVncmFkZWRUdXJuUmVzdWx0IpQBChJEZWdyYWRlZFR1cm5SZXN1bHQSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEhAKCHJldmlzaW9uGAMgASgDEjQKBnN0YXR1cxgEIAEoDjIkLmFnZW50X3JvdXRpbmcudjEuRGVncmFkZWRUdXJuU3RhdHVzEg4KBmRldGFpbBgFIAEoCSKhAQoTV2F0Y2hTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSGwoOYWZ0ZXJfcmV2aXNpb24YAyABKANIAIgBARI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYBCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEQoPX2FmdGVyX3JldmlzaW9uInwKFFdhdGNoU2Vzc2lvblJlc3BvbnNlEioKBmNoYW5nZRgBIAEoCzIYLmFnZW50X3JvdXRpbmcudjEuQ2hhbmdlSAASMAoJaGVhcnRiZWF0GAIgASgLMhsuYWdlbnRfcm91dGluZy52MS5IZWFydGJlYXRIAEIGCgRraW5kIkMKElJvdXRlU3RyZWFtUmVxdWVzdBItCgVyb3V0ZRgBIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZXF1ZXN0Ip4BChNSb3V0ZVN0cmVhbVJlc3BvbnNlEhIKCnJlcXVlc3RfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIwCgVyb3V0ZRgDIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZXNwb25zZUgAEiMKBWVycm9yGAQgASgLMhIuZ29vZ2xlLnJwYy5TdGF0dXNIAEIICgZyZXN1bHQi2QEKEVdhdGNoSW5ib3hSZXF1ZXN0EhEKCWFnZW50X2lkcxgBIAMoCRIRCgl3b3JrZXJfaWQYAiABKAkSEAoIY2FwYWNpdHkYAyABKAUSFAoMcmVzdW1lX3Rva2VuGAQgASgJEigKBWxlYXNlGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjUKEmhlYXJ0YmVhdF9pbnRlcnZhbBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIVCg1oaXN0b3J5X3R1cm5zGAcgASgFIoABChJXYXRjaEluYm94UmVzcG9uc2USKwoEaXRlbRgBIAEoCzIbLmFnZW50X3JvdXRpbmcudjEuSW5ib3hJdGVtSAASNQoJaGVhcnRiZWF0GAIgASgLMiAuYWdlbnRfcm91dGluZy52MS5JbmJveEhlYXJ0YmVhdEgAQgYKBGtpbmQi4QEKCUluYm94SXRlbRISCgpzZXNzaW9uX2lkGAEgASgJEg8KB3VzZXJfaWQYAiABKAkSLAoIZGlzcGF0Y2gYAyABKAsyGi5hZ2VudF9yb3V0aW5nLnYxLkRpc3BhdGNoEhMKC2xlYXNlX3Rva2VuGAQgASgJEigKBWxlYXNlGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2F0dGVtcHQYBiABKAUSMQoNZGlzcGF0Y2hfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiJgoOSW5ib3hIZWFydGJlYXQSFAoMcmVzdW1lX3Rva2VuGAEgASgJIrgBCg9LZWVwVHVyblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEAoIYWdlbnRfaWQYBCABKAkSEwoLbGVhc2VfdG9rZW4YBSABKAkSKwoGZXh0ZW5kGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uSAASEQoHcmVsZWFzZRgHIAEoCEgAQgUKA2FjdCJuChBLZWVwVHVyblJlc3BvbnNlEjAKBnN0YXR1cxgBIAEoDjIgLmFnZW50X3JvdXRpbmcudjEuS2VlcFR1cm5TdGF0dXMSKAoFbGVhc2UYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24q+QIKDFRvcGljT3V0Y29tZRIdChlUT1BJQ19PVVRDT01FX1VOU1BFQ0lGSUVEEAASHAoYVE9QSUNfT1VUQ09NRV9IT01FX0ZJUlNUEAESGwoXVE9QSUNfT1VUQ09NRV9TRU5UX0hPTUUQAhIXChNUT1BJQ19PVVRDT01FX09XTkVEEAMSGAoUVE9QSUNfT1VUQ09NRV9MT0NLRUQQBBIcChhUT1BJQ19PVVRDT01FX09USEVSX1JVTEUQBRIYChRUT1BJQ19PVVRDT01FX1VOU1VSRRAGEhkKFVRPUElDX09VVENPTUVfUkVTVElORxAHEhkKFVRPUElDX09VVENPTUVfUkVGVVNFRBAIEhsKF1RPUElDX09VVENPTUVfU1VHR0VTVEVEEAkSGgoWVE9QSUNfT1VUQ09NRV9TV0lUQ0hFRBAKEhwKGFRPUElDX09VVENPTUVfTk9fVkVSRElDVBALEhcKE1RPUElDX09VVENPTUVfQVNLRUQQDCphCglUdXJuT3JkZXISGgoWVFVSTl9PUkRFUl9VTlNQRUNJRklFRBAAEhsKF1RVUk5fT1JERVJfT0xERVNUX0ZJUlNUEAESGwoXVFVSTl9PUkRFUl9ORVdFU1RfRklSU1QQAip+ChJEZWdyYWRlZFR1cm5TdGF0dXMSJAogREVHUkFERURfVFVSTl9TVEFUVVNfVU5TUEVDSUZJRUQQABIfChtERUdSQURFRF9UVVJOX1NUQVRVU19TVE9SRUQQARIhCh1ERUdSQURFRF9UVVJOX1NUQVRVU19DT05GTElDVBACKpUBCg5LZWVwVHVyblN0YXR1cxIgChxLRUVQX1RVUk5fU1RBVFVTX1VOU1BFQ0lGSUVEEAASGQoVS0VFUF9UVVJOX1NUQVRVU19LRVBUEAESHwobS0VFUF9UVVJOX1NUQVRVU19MRUFTRV9MT1NUEAISJQohS0VFUF9UVVJOX1NUQVRVU19SRVFVRVNUX05PVF9PUEVOEAMyiAoKDlJvdXRpbmdTZXJ2aWNlEkgKBVJvdXRlEh4uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlcXVlc3QaHy5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVzcG9uc2USYwoOU2V0QWN0aXZlQWdlbnQSJy5hZ2VudF9yb3V0aW5nLnYxLlNldEFjdGl2ZUFnZW50UmVxdWVzdBooLmFnZW50X3JvdXRpbmcudjEuU2V0QWN0aXZlQWdlbnRSZXNwb25zZRJpChBDbGVhckFjdGl2ZUFnZW50EikuYWdlbnRfcm91dGluZy52MS5DbGVhckFjdGl2ZUFnZW50UmVxdWVzdBoqLmFnZW50X3JvdXRpbmcudjEuQ2xlYXJBY3RpdmVBZ2VudFJlc3BvbnNlEksKBlN0YXR1cxIfLmFnZW50X3JvdXRpbmcudjEuU3RhdHVzUmVxdWVzdBogLmFnZW50X3JvdXRpbmcudjEuU3RhdHVzUmVzcG9uc2USXQoMQ29tcGxldGVUdXJuEiUuYWdlbnRfcm91dGluZy52MS5Db21wbGV0ZVR1cm5SZXF1ZXN0GiYuYWdlbnRfcm91dGluZy52MS5Db21wbGV0ZVR1cm5SZXNwb25zZRJXCgpSZXN1bWVUYXNrEiMuYWdlbnRfcm91dGluZy52MS5SZXN1bWVUYXNrUmVxdWVzdBokLmFnZW50X3JvdXRpbmcudjEuUmVzdW1lVGFza1Jlc3BvbnNlEmMKDlJlcG9ydERlZ3JhZGVkEicuYWdlbnRfcm91dGluZy52MS5SZXBvcnREZWdyYWRlZFJlcXVlc3QaKC5hZ2VudF9yb3V0aW5nLnYxLlJlcG9ydERlZ3JhZGVkUmVzcG9uc2USVAoJTGlzdFRhc2tzEiIuYWdlbnRfcm91dGluZy52MS5MaXN0VGFza3NSZXF1ZXN0GiMuYWdlbnRfcm91dGluZy52MS5MaXN0VGFza3NSZXNwb25zZRJUCglMaXN0VHVybnMSIi5hZ2VudF9yb3V0aW5nLnYxLkxpc3RUdXJuc1JlcXVlc3QaIy5hZ2VudF9yb3V0aW5nLnYxLkxpc3RUdXJuc1Jlc3BvbnNlElcKCkxpc3RBZ2VudHMSIy5hZ2VudF9yb3V0aW5nLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5MaXN0QWdlbnRzUmVzcG9uc2USXwoMV2F0Y2hTZXNzaW9uEiUuYWdlbnRfcm91dGluZy52MS5XYXRjaFNlc3Npb25SZXF1ZXN0GiYuYWdlbnRfcm91dGluZy52MS5XYXRjaFNlc3Npb25SZXNwb25zZTABElkKCldhdGNoSW5ib3gSIy5hZ2VudF9yb3V0aW5nLnYxLldhdGNoSW5ib3hSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5XYXRjaEluYm94UmVzcG9uc2UwARJRCghLZWVwVHVybhIhLmFnZW50X3JvdXRpbmcudjEuS2VlcFR1cm5SZXF1ZXN0GiIuYWdlbnRfcm91dGluZy52MS5LZWVwVHVyblJlc3BvbnNlEl4KC1JvdXRlU3RyZWFtEiQuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVN0cmVhbVJlcXVlc3QaJS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlU3RyZWFtUmVzcG9uc2UoATABYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_clear_scope, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_item, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_google_rpc_status]);
 
 /**
  * A user's message.
@@ -1079,6 +1079,16 @@ export type CompleteTurnRequest = Message<"agent_routing.v1.CompleteTurnRequest"
    * @generated from field: optional bool parse_markers = 14;
    */
   parseMarkers?: boolean | undefined;
+
+  /**
+   * The lease by which a worker has the turn: InboxItem.lease_token. If another worker has the turn
+   * by now, or it was moved, nothing is stored: FAILED_PRECONDITION, LEASE_LOST. A lease that has
+   * lapsed still counts while no other worker has the turn. Empty: no lease is checked. Repeats are
+   * not compared by it.
+   *
+   * @generated from field: string lease_token = 15;
+   */
+  leaseToken: string;
 };
 
 /**
@@ -2070,6 +2080,297 @@ export const RouteStreamResponseSchema: GenMessage<RouteStreamResponse> = /*@__P
   messageDesc(file_agent_routing_v1_routing_service, 35);
 
 /**
+ * Who watches which inboxes.
+ *
+ * @generated from message agent_routing.v1.WatchInboxRequest
+ */
+export type WatchInboxRequest = Message<"agent_routing.v1.WatchInboxRequest"> & {
+  /**
+   * The agents whose turns this worker takes. 1-32 ids; the credential must speak for each. An agent
+   * that the registry does not have yet is watched all the same.
+   *
+   * @generated from field: repeated string agent_ids = 1;
+   */
+  agentIds: string[];
+
+  /**
+   * Names the worker in the lists of operators, and on a reconnect. 1-128 characters of A-Z a-z 0-9
+   * . _ : - @ = ; +.
+   *
+   * @generated from field: string worker_id = 2;
+   */
+  workerId: string;
+
+  /**
+   * How many turns the worker takes at a time, 1-1,000. 0: 1. The next is sent when one was
+   * completed or given back, or when its lease lapsed.
+   *
+   * @generated from field: int32 capacity = 3;
+   */
+  capacity: number;
+
+  /**
+   * The token of the stream before, from its heartbeats, with the same worker_id: the turns that
+   * this worker still has are sent again at once, with the same leases. Empty: a new worker.
+   *
+   * @generated from field: string resume_token = 4;
+   */
+  resumeToken: string;
+
+  /**
+   * How long a lease runs, 1 s to 1 h; KeepTurn extends it. Unset: 30 s.
+   *
+   * @generated from field: google.protobuf.Duration lease = 5;
+   */
+  lease?: Duration | undefined;
+
+  /**
+   * How often a heartbeat is sent while there is nothing else. 1 s to 10 min. Unset: 30 s.
+   *
+   * @generated from field: google.protobuf.Duration heartbeat_interval = 6;
+   */
+  heartbeatInterval?: Duration | undefined;
+
+  /**
+   * Past turns to send along with each turn, as in RouteRequest.history_turns.
+   *
+   * @generated from field: int32 history_turns = 7;
+   */
+  historyTurns: number;
+};
+
+/**
+ * Describes the message agent_routing.v1.WatchInboxRequest.
+ * Use `create(WatchInboxRequestSchema)` to create a new message.
+ */
+export const WatchInboxRequestSchema: GenMessage<WatchInboxRequest> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 36);
+
+/**
+ * One message of the stream. An unset kind is something newer: skip it.
+ *
+ * @generated from message agent_routing.v1.WatchInboxResponse
+ */
+export type WatchInboxResponse = Message<"agent_routing.v1.WatchInboxResponse"> & {
+  /**
+   * What this message is.
+   *
+   * @generated from oneof agent_routing.v1.WatchInboxResponse.kind
+   */
+  kind: {
+    /**
+     * A turn to work on.
+     *
+     * @generated from field: agent_routing.v1.InboxItem item = 1;
+     */
+    value: InboxItem;
+    case: "item";
+  } | {
+    /**
+     * A sign of life.
+     *
+     * @generated from field: agent_routing.v1.InboxHeartbeat heartbeat = 2;
+     */
+    value: InboxHeartbeat;
+    case: "heartbeat";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message agent_routing.v1.WatchInboxResponse.
+ * Use `create(WatchInboxResponseSchema)` to create a new message.
+ */
+export const WatchInboxResponseSchema: GenMessage<WatchInboxResponse> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 37);
+
+/**
+ * A turn from an inbox.
+ *
+ * @generated from message agent_routing.v1.InboxItem
+ */
+export type InboxItem = Message<"agent_routing.v1.InboxItem"> & {
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The user of the session. Empty if it has none.
+   *
+   * @generated from field: string user_id = 2;
+   */
+  userId: string;
+
+  /**
+   * What to answer. Complete it with dispatch.request_id and dispatch.agent.agent_id.
+   *
+   * @generated from field: agent_routing.v1.Dispatch dispatch = 3;
+   */
+  dispatch?: Dispatch | undefined;
+
+  /**
+   * Names the lease: for KeepTurn and CompleteTurn. Secret to this worker.
+   *
+   * @generated from field: string lease_token = 4;
+   */
+  leaseToken: string;
+
+  /**
+   * How long the lease runs from now on.
+   *
+   * @generated from field: google.protobuf.Duration lease = 5;
+   */
+  lease?: Duration | undefined;
+
+  /**
+   * Which offer of this turn it is: 1 for the first.
+   *
+   * @generated from field: int32 attempt = 6;
+   */
+  attempt: number;
+
+  /**
+   * When the turn was dispatched.
+   *
+   * @generated from field: google.protobuf.Timestamp dispatch_time = 7;
+   */
+  dispatchTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message agent_routing.v1.InboxItem.
+ * Use `create(InboxItemSchema)` to create a new message.
+ */
+export const InboxItemSchema: GenMessage<InboxItem> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 38);
+
+/**
+ * A sign of life of an inbox.
+ *
+ * @generated from message agent_routing.v1.InboxHeartbeat
+ */
+export type InboxHeartbeat = Message<"agent_routing.v1.InboxHeartbeat"> & {
+  /**
+   * WatchInboxRequest.resume_token of the next stream. The same for the whole stream.
+   *
+   * @generated from field: string resume_token = 1;
+   */
+  resumeToken: string;
+};
+
+/**
+ * Describes the message agent_routing.v1.InboxHeartbeat.
+ * Use `create(InboxHeartbeatSchema)` to create a new message.
+ */
+export const InboxHeartbeatSchema: GenMessage<InboxHeartbeat> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 39);
+
+/**
+ * A worker's word about its turn. Exactly one of extend and release must be set.
+ *
+ * @generated from message agent_routing.v1.KeepTurnRequest
+ */
+export type KeepTurnRequest = Message<"agent_routing.v1.KeepTurnRequest"> & {
+  /**
+   * The session. Required.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The user of the session. See the service.
+   *
+   * @generated from field: string user_id = 2;
+   */
+  userId: string;
+
+  /**
+   * The open request: Dispatch.request_id. Required.
+   *
+   * @generated from field: string request_id = 3;
+   */
+  requestId: string;
+
+  /**
+   * The agent that holds the turn. Required; the credential must speak for it.
+   *
+   * @generated from field: string agent_id = 4;
+   */
+  agentId: string;
+
+  /**
+   * The lease: InboxItem.lease_token. Empty for a turn that a caller carries: the answer then says
+   * whether the turn is still open, and extends nothing.
+   *
+   * @generated from field: string lease_token = 5;
+   */
+  leaseToken: string;
+
+  /**
+   * What to do.
+   *
+   * @generated from oneof agent_routing.v1.KeepTurnRequest.act
+   */
+  act: {
+    /**
+     * The lease runs for this long from now on: 1 s to 1 h. The turn itself still ends at the
+     * registry's turn_timeout, which counts from its dispatch.
+     *
+     * @generated from field: google.protobuf.Duration extend = 6;
+     */
+    value: Duration;
+    case: "extend";
+  } | {
+    /**
+     * The worker gives the turn back; another one gets it at once, and this lease counts as no
+     * attempt.
+     *
+     * @generated from field: bool release = 7;
+     */
+    value: boolean;
+    case: "release";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message agent_routing.v1.KeepTurnRequest.
+ * Use `create(KeepTurnRequestSchema)` to create a new message.
+ */
+export const KeepTurnRequestSchema: GenMessage<KeepTurnRequest> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 40);
+
+/**
+ * What became of a worker's word.
+ *
+ * @generated from message agent_routing.v1.KeepTurnResponse
+ */
+export type KeepTurnResponse = Message<"agent_routing.v1.KeepTurnResponse"> & {
+  /**
+   * The result. A turn that is gone is no error of the call.
+   *
+   * @generated from field: agent_routing.v1.KeepTurnStatus status = 1;
+   */
+  status: KeepTurnStatus;
+
+  /**
+   * How long the lease runs from now on. Unset unless it was extended.
+   *
+   * @generated from field: google.protobuf.Duration lease = 2;
+   */
+  lease?: Duration | undefined;
+};
+
+/**
+ * Describes the message agent_routing.v1.KeepTurnResponse.
+ * Use `create(KeepTurnResponseSchema)` to create a new message.
+ */
+export const KeepTurnResponseSchema: GenMessage<KeepTurnResponse> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_routing_service, 41);
+
+/**
  * What the service did about a message's topic.
  *
  * @generated from enum agent_routing.v1.TopicOutcome
@@ -2248,6 +2549,47 @@ export const DegradedTurnStatusSchema: GenEnum<DegradedTurnStatus> = /*@__PURE__
   enumDesc(file_agent_routing_v1_routing_service, 2);
 
 /**
+ * Whether a worker may go on with a turn.
+ *
+ * @generated from enum agent_routing.v1.KeepTurnStatus
+ */
+export enum KeepTurnStatus {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: KEEP_TURN_STATUS_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The turn is this worker's, or was given back as asked.
+   *
+   * @generated from enum value: KEEP_TURN_STATUS_KEPT = 1;
+   */
+  KEPT = 1,
+
+  /**
+   * Another worker has the turn, or it was moved: stop.
+   *
+   * @generated from enum value: KEEP_TURN_STATUS_LEASE_LOST = 2;
+   */
+  LEASE_LOST = 2,
+
+  /**
+   * The turn was answered, abandoned or overtaken by a newer message: stop.
+   *
+   * @generated from enum value: KEEP_TURN_STATUS_REQUEST_NOT_OPEN = 3;
+   */
+  REQUEST_NOT_OPEN = 3,
+}
+
+/**
+ * Describes the enum agent_routing.v1.KeepTurnStatus.
+ */
+export const KeepTurnStatusSchema: GenEnum<KeepTurnStatus> = /*@__PURE__*/
+  enumDesc(file_agent_routing_v1_routing_service, 3);
+
+/**
  * Owns which agent has the conversation.
  * These rules hold for all calls:
  *
@@ -2406,6 +2748,30 @@ export const RoutingService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchSessionRequestSchema;
     output: typeof WatchSessionResponseSchema;
+  },
+  /**
+   * Sends the turns that wait for agents with an inbox (delivery: inbox in the registry), each with
+   * a lease. A turn is offered to one worker at a time, at least once, the oldest first; of one
+   * session there is never more than one. CompleteTurn ends a turn and its lease. A turn whose lease
+   * lapses is offered again, to any worker on any replica; after five leases without an answer it is
+   * abandoned. The first message is a heartbeat with the resume token.
+   *
+   * @generated from rpc agent_routing.v1.RoutingService.WatchInbox
+   */
+  watchInbox: {
+    methodKind: "server_streaming";
+    input: typeof WatchInboxRequestSchema;
+    output: typeof WatchInboxResponseSchema;
+  },
+  /**
+   * Extends a worker's lease on a turn, or gives it back.
+   *
+   * @generated from rpc agent_routing.v1.RoutingService.KeepTurn
+   */
+  keepTurn: {
+    methodKind: "unary";
+    input: typeof KeepTurnRequestSchema;
+    output: typeof KeepTurnResponseSchema;
   },
   /**
    * Routes many messages of many sessions on one stream. Answers come when they are ready; those of

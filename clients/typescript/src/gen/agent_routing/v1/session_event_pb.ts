@@ -1433,7 +1433,8 @@ export enum TurnAbandonCause {
   UNSPECIFIED = 0,
 
   /**
-   * More turns were open than the registry's open_turns allows: the oldest is abandoned.
+   * A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
+   * abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
    *
    * @generated from enum value: TURN_ABANDON_CAUSE_OPEN_TURNS = 1;
    */

@@ -1,0 +1,21 @@
+"""A turn in an inbox that no worker could answer."""
+
+from __future__ import annotations
+
+from routing_service.core import events as ev
+from routing_service.core.commands import Abandon, Decision
+from routing_service.core.draft import Draft
+from routing_service.core.inbox import InboxPlace, find_waiting
+from routing_service.core.ownership import abandon
+
+
+def decide_abandon(draft: Draft, command: Abandon) -> Decision:
+    """Close the turn at a place; no events if it is not there any more."""
+    state = draft.before
+    place = InboxPlace(command.agent_id, command.dispatched_us, command.request_id)
+    turn = find_waiting(state, place)
+    if turn is not None:
+        last_used_us = state.last_used_us
+        abandon(draft, turn, "limit")
+        draft.add(ev.TimePassed(last_used_us=last_used_us))
+    return Decision(events=tuple(draft.events))

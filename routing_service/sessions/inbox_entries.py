@@ -1,0 +1,50 @@
+"""What a change does to the inboxes: the entries that begin and end with it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from routing_service.core.inbox import InboxPlace, waiting_place
+from routing_service.core.registry import Registry
+from routing_service.core.session import SessionState
+from routing_service.storage.queue_entries import QueueEntry
+from routing_service.storage.store import Append
+
+Entries = tuple[QueueEntry, ...]
+
+
+def with_entries(
+    append: Append, before: SessionState | None, after: SessionState, registry: Registry
+) -> Append:
+    """Add to an append the inbox entries that its change puts and drops."""
+    put, drop = changed_entries(before, after, registry)
+    return replace(append, inbox_put=put, inbox_drop=drop) if put or drop else append
+
+
+def changed_entries(
+    before: SessionState | None, after: SessionState, registry: Registry
+) -> tuple[Entries, Entries]:
+    """Return the entries that begin and those that end with a change."""
+    old, new = waiting_place(before, registry), waiting_place(after, registry)
+    if old == new:
+        return (), ()
+    session_id = after.session_id
+    put = (entry_at(new, session_id),) if new else ()
+    drop = (entry_at(old, session_id),) if old else ()
+    return put, drop
+
+
+def entry_at(place: InboxPlace, session_id: str) -> QueueEntry:
+    """Return the entry of a turn."""
+    return QueueEntry(place.agent_id, place.dispatched_us, session_id, place.request_id)
+
+
+def place_at(entry: QueueEntry) -> InboxPlace:
+    """Return the turn's place that an entry stands for."""
+    return InboxPlace(entry.queue, entry.place_us, entry.request_id)
+
+
+def waiting_entries(state: SessionState | None, registry: Registry) -> Entries:
+    """Return the entries that a session should have."""
+    place = waiting_place(state, registry)
+    return (entry_at(place, state.session_id),) if state is not None and place else ()

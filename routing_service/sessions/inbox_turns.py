@@ -1,0 +1,100 @@
+"""Turns in inboxes as the sessions have them: what is offered, and whose lease counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from routing_service.core import events as ev
+from routing_service.core.commands import DispatchPlan
+from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.history import TurnRecord
+from routing_service.core.inbox import find_waiting, place_of
+from routing_service.core.registry import Registry
+from routing_service.core.session import OpenTurn, SessionState
+from routing_service.sessions.calls import Call
+from routing_service.sessions.dispatch_history import DispatchHistory
+from routing_service.sessions.inbox_entries import entry_at, place_at
+from routing_service.sessions.session_cache import SessionCache
+from routing_service.sessions.session_reads import SessionReads
+from routing_service.storage.queue_entries import QueueEntry
+from routing_service.storage.store import SessionKey, Store
+
+METHOD = "WatchInbox"
+
+
+class WaitingTurn(msgspec.Struct, frozen=True):
+    """A turn that waits in an inbox, with everything that its worker needs."""
+
+    state: SessionState
+    turn: OpenTurn
+    plan: DispatchPlan
+    message: ev.MessageRouted | None
+    history: tuple[TurnRecord, ...]
+
+
+class InboxTurns:
+    """The waiting turns of one store's sessions."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: SessionCache,
+        reads: SessionReads,
+        history: DispatchHistory,
+        registry: Callable[[], Registry],
+    ) -> None:
+        """Read through a cache of sessions."""
+        self._store = store
+        self._cache = cache
+        self._reads = reads
+        self._history = history
+        self._registry = registry
+
+    async def find(self, tenant: str, entry: QueueEntry, history_turns: int) -> WaitingTurn | None:
+        """Return the turn that an entry stands for; None if it does not wait any more.
+
+        history_turns: as in RouteRequest. Raises StoreError.
+        """
+        key = SessionKey(tenant, entry.session_id)
+        async with self._cache.hold(key) as hot:
+            state = await self._cache.current(key, hot)
+            turn = find_waiting(state, place_at(entry))
+            if state is None or turn is None:
+                return None
+            plan, message = await self._reads.open_dispatch(key, turn)
+            call = Call(key, METHOD, "", b"", history_turns=history_turns)
+            home_id = self._registry().home_agent_id
+            history = await self._history.past_turns(hot, call, plan, state.revision, home_id)
+        return WaitingTurn(state, turn, plan, message, history)
+
+    async def put_back(self, key: SessionKey, entries: tuple[QueueEntry, ...]) -> None:
+        """Put entries that a session should have and the store has lost. Raises StoreError."""
+        for entry in entries:
+            if await self._store.find_item(key.tenant, entry) is None:
+                await self._store.mend_queue(key.tenant, (entry,), ())
+
+    async def check_lease(self, call: Call, state: SessionState | None) -> None:
+        """Raise LEASE_LOST if an answer's turn is another worker's, or was moved.
+
+        A turn that is not open, or was overtaken, is left to the rules for late answers.
+        """
+        turn = state.find_turn(call.request_id) if state is not None else None
+        if state is None or turn is None or not state.is_live(turn):
+            return
+        if turn.holder == call.actor:
+            entry = entry_at(place_of(turn), state.session_id)
+            item = await self._store.find_item(call.key.tenant, entry)
+            if item is None or item.token == call.lease_token:
+                return
+        raise RoutingError(
+            Reason.LEASE_LOST,
+            f'the lease on request "{call.request_id}" is no longer yours; another worker has the '
+            "turn, or it was moved or given back",
+            metadata={
+                "request_id": call.request_id,
+                "agent_id": call.actor,
+                "session_id": call.key.session_id,
+            },
+        )
