@@ -28,6 +28,11 @@ from agent_routing.plain_values import Seconds, seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
 from agent_routing.routing_calls_aio import AnswerT, AsyncRoutingCalls, RequestT
 from agent_routing.tokens import AsyncToken
+from agent_routing.v1.routing_service_pb2 import (
+    WatchInboxRequest,
+    WatchInboxResponse,
+    WatchSessionRequest,
+)
 from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 from agent_routing.v1.session_event_pb2 import Change
 from agent_routing.watching import Watch
@@ -180,6 +185,28 @@ class AsyncClient(AsyncRoutingCalls):
                 call.succeeded(answer, trailing_metadata)
                 return answer
             await asyncio.sleep(wait_s)
+
+    async def _next_revision(self, request: WatchSessionRequest, timeout_s: float) -> int:
+        metadata = await self._settings.metadata_soon()
+        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
+        try:
+            async for response in stream:
+                if response.HasField("change"):
+                    return response.change.revision
+        except grpc.RpcError:
+            # Also at the end of its time. The caller's next call shows what is wrong.
+            if self._closed:
+                raise
+        finally:
+            stream.cancel()
+        return 0
+
+    async def _watch_inbox(
+        self, request: WatchInboxRequest
+    ) -> grpc.aio.UnaryStreamCall[WatchInboxRequest, WatchInboxResponse]:
+        """Open a worker's stream. agent_routing.worker reads it."""
+        metadata = await self._settings.metadata_soon()
+        return self._open().WatchInbox(request, metadata=metadata)
 
     async def _watch(self, watch: Watch) -> AsyncIterator[Change]:
         while True:

@@ -28,6 +28,7 @@ from agent_routing.plain_values import Seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
 from agent_routing.routing_calls import AnswerT, RequestT, RoutingCalls
 from agent_routing.tokens import Token
+from agent_routing.v1.routing_service_pb2 import WatchSessionRequest
 from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 from agent_routing.v1.session_event_pb2 import Change
 from agent_routing.watching import Watch
@@ -193,6 +194,21 @@ class Client(RoutingCalls):
                 call.succeeded(answer, sent.trailing_metadata())
                 return answer
             time.sleep(wait_s)
+
+    def _next_revision(self, request: WatchSessionRequest, timeout_s: float) -> int:
+        metadata = self._settings.metadata_now()
+        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
+        try:
+            for response in stream:
+                if response.HasField("change"):
+                    return response.change.revision
+        except grpc.RpcError:
+            # Also at the end of its time. The caller's next call shows what is wrong.
+            if self._closed:
+                raise
+        finally:
+            stream.cancel()
+        return 0
 
     def _watch(self, watch: Watch) -> Iterator[Change]:
         while True:

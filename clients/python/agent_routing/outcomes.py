@@ -7,13 +7,15 @@ They return the generated messages, so complete_turn() also takes a message made
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, overload
 
 from google.protobuf.message import Message
 
 from agent_routing.plain_values import Seconds, duration, enum_value, struct
 from agent_routing.v1.handoff_pb2 import HandoffMode
+from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import (
     ApprovalNeededOutcome,
     CompleteOutcome,
@@ -23,6 +25,7 @@ from agent_routing.v1.routing_service_pb2 import (
     HandoffOutcome,
     ProceedOutcome,
 )
+from agent_routing.v1.turn_pb2 import Step
 
 ModeName: TypeAlias = Literal["TRANSFER", "INTERLUDE", "CONSULT"] | HandoffMode.ValueType
 """What happens to the previous agent: by name, or as a value of the generated enum."""
@@ -47,18 +50,40 @@ _FIELDS: Final[dict[type[Message], str]] = {
 """The request's field for each outcome."""
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker's function returns: an outcome with the agent's text, items and steps."""
+
+    text: str
+    outcome: Outcome
+    items: Iterable[Item] = ()
+    steps: Iterable[Step] = ()
+
+
 def proceed() -> ProceedOutcome:
     """Report an answer: the agent keeps the conversation as its stickiness says."""
     return ProceedOutcome()
 
 
-def follow_up(*, timeout: Seconds | None = None) -> FollowUpOutcome:
+@overload
+def follow_up(*, timeout: Seconds | None = None) -> FollowUpOutcome: ...
+
+
+@overload
+def follow_up(text: str, *, timeout: Seconds | None = None) -> Answer: ...
+
+
+def follow_up(
+    text: str | None = None, *, timeout: Seconds | None = None
+) -> FollowUpOutcome | Answer:
     """Report a question to the user: the next message goes to this agent.
 
+    text: the question, for functions of a worker: the result is then an Answer.
     timeout: how long the agent waits for the answer, above 0 and at most 366 days; None: without
     limit. Raises ValueError for a timeout that is not finite.
     """
-    return FollowUpOutcome(timeout=duration(timeout))
+    outcome = FollowUpOutcome(timeout=duration(timeout))
+    return outcome if text is None else Answer(text, outcome)
 
 
 def complete(*, summary: str = "", message: str = "") -> CompleteOutcome:

@@ -6,6 +6,7 @@ fields, so that the caller gets one InvalidField with every bad field.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
@@ -13,6 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.message import Message
 
+from agent_routing.asking import (
+    ASK_S_DEFAULT,
+    ASK_TURNS,
+    ASK_WATCH_S,
+    Asked,
+    chain_of,
+    check_inbox,
+    is_open,
+    no_answer_yet,
+)
 from agent_routing.calls import CallInfo, CallSettings
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
@@ -296,6 +307,7 @@ class AsyncRoutingCalls(AsyncRouteCall):
         items: Iterable[Item] = (),
         steps: Iterable[Step] = (),
         parse_markers: bool | None = None,
+        lease_token: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.CompleteTurnResponse:
@@ -309,12 +321,12 @@ class AsyncRoutingCalls(AsyncRouteCall):
         32 KiB. items: other content of the answer, at most 16. steps: the execution trace, at most
         64. Both are made with agent_routing.content. parse_markers: whether "[HANDOFF_TO:agent]" in
         text is executed and removed; None: as in the agent's registry entry; True cannot enable
-        what the registry disables.
+        what the registry disables. lease_token: of a turn from an inbox; empty: not checked.
 
         Raises UnknownRequest (also for a degraded decision, which the service does not know),
-        UnknownSession, UnknownAgent, HandoffRefused, RequestNotOpen, InvalidField, OwnerMismatch,
-        SessionErased, RevisionMismatch, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded,
-        Overloaded; TypeError for an outcome of another type.
+        UnknownSession, UnknownAgent, HandoffRefused, RequestNotOpen, LeaseLost, InvalidField,
+        OwnerMismatch, SessionErased, RevisionMismatch, TooLarge, StateCorrupt, Unavailable,
+        DeadlineExceeded, Overloaded; TypeError for an outcome of another type.
         """
         request = pb.CompleteTurnRequest(
             session_id=session_id,
@@ -325,9 +337,106 @@ class AsyncRoutingCalls(AsyncRouteCall):
             items=items,
             steps=steps,
             parse_markers=parse_markers,
+            lease_token=lease_token,
         )
         set_outcome(request, outcome)
         return await self._call(self._open().CompleteTurn, request, timeout, info)
+
+    async def keep_turn(
+        self,
+        session_id: str,
+        request_id: str,
+        agent_id: str,
+        *,
+        lease_token: str = "",
+        extend: Seconds | None = None,
+        release: bool = False,
+        user_id: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.KeepTurnResponse:
+        """Extend a worker's lease on a turn, or give it back; say whether the turn is still open.
+
+        agent_routing.worker does this for its turns. lease_token: of the InboxItem; empty for a
+        turn that the caller carries: the answer then only says whether it is open. extend: how long
+        the lease runs from now on, 1 s to 1 h. release: give the turn back, to any worker. Give one
+        of the two.
+
+        Raises UnknownSession, InvalidField, OwnerMismatch, ScopeMissing, SessionErased,
+        StateCorrupt, Unimplemented, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.KeepTurnRequest(
+            session_id=session_id,
+            user_id=user_id,
+            request_id=request_id,
+            agent_id=agent_id,
+            lease_token=lease_token,
+            extend=duration(extend),
+        )
+        if release:
+            request.release = True
+        return await self._call(self._open().KeepTurn, request, timeout, info)
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        session_id: str,
+        user_id: str = "",
+        request_id: str = "",
+        wait: Seconds = ASK_S_DEFAULT,
+        **fields: Any,
+    ) -> Asked:
+        """Route a message to agents with inboxes, wait for their answer, and return it.
+
+        The whole chain is waited for: after a handoff, the answer of the next agent too. A command
+        is answered at once.
+
+        session_id: required, so that a repeat finds the session. request_id: with the same one a
+        repeat waits for the same turn. wait: how long, in seconds. fields: the other arguments of
+        route(), such as locale, channel and items.
+
+        Raises ValueError if the agent has no inbox: then route() the message and carry it; the
+        turn is open, and route() with the request_id in the message returns its dispatch.
+        TimeoutError after wait: the turn goes on; ask again with the request_id in the message.
+        Unavailable if the service cannot be reached: an inbox needs it. What route(), status()
+        and list_turns() raise.
+        """
+        wait_s = positive_seconds("wait", wait)
+        until_s = time.monotonic() + wait_s
+        routed = await self.route(
+            text,
+            session_id=session_id,
+            user_id=user_id,
+            request_id=request_id or new_uuid7(),
+            **fields,
+        )
+        if routed.error is not None:
+            raise routed.error
+        if routed.dispatch is None:
+            return Asked(routed)
+        check_inbox(routed.dispatch)
+        watched = pb.WatchSessionRequest(
+            session_id=session_id, user_id=user_id, after_revision=routed.revision
+        )
+        while True:
+            # First: a turn that is open now is in the history that is read next.
+            state = await self.status(session_id, user_id=user_id)
+            page = await self.list_turns_page(
+                session_id, user_id=user_id, order="NEWEST_FIRST", page_size=ASK_TURNS
+            )
+            turns = chain_of(routed.request_id, page.turns)
+            if not is_open(turns, state.open_requests):
+                return Asked(routed, turns)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(no_answer_yet(routed, wait_s))
+            revision = await self._next_revision(watched, min(left_s, ASK_WATCH_S))
+            watched.after_revision = max(watched.after_revision, revision)
+
+    @abstractmethod
+    async def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
+        """Wait for the next change after a revision; return its revision, or 0 if none came."""
 
     async def resume_task(
         self,
