@@ -5,4 +5,4 @@ Owns the version, which is written here and nowhere else: the distribution, ``ag
 module may ask for it.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

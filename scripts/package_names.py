@@ -29,6 +29,7 @@ NAMES: Final = {
     "go": "example.com/agent-routing/go",
     "maven-group": "com.example.agentrouting",
     "maven-artifact": "agent-routing-client",
+    "home": "https://example.com/agent-routing",
 }
 
 # By name: the file that registries read, and what stands there before the name.
@@ -42,12 +43,18 @@ MANIFESTS: Final = (
     ("go", "buf.gen.yaml", "opt: module="),
     ("maven-group", "clients/java/pom.xml", "^  <groupId>"),
     ("maven-artifact", "clients/java/pom.xml", "^  <artifactId>"),
+    ("home", "pyproject.toml", '^Homepage = "'),
+    ("home", "clients/python/pyproject.toml", '^Homepage = "'),
+    ("home", "topics_embeddings/pyproject.toml", '^Homepage = "'),
 )
 
-SETTABLE: Final = ("npm", "go", "maven-group")
+RESERVED: Final = ("example.com", "com.example")
+"""In a name: below the domain that nobody can own, so the name is a stand-in."""
+
+SETTABLE: Final = ("npm", "go", "maven-group", "home")
 """The names that are unlike any other text. The others are also names of Python distributions."""
 
-_NAME: Final = r"[A-Za-z0-9@][A-Za-z0-9@./_-]*"
+_NAME: Final = r"[A-Za-z0-9@][A-Za-z0-9@:./_-]*"
 
 
 def main() -> int:
@@ -65,6 +72,11 @@ def main() -> int:
     for key, name in NAMES.items():
         print(f"{key:15}  {name}")
     return 0
+
+
+def stand_ins() -> dict[str, str]:
+    """Return the names that have to change before the packages can be published."""
+    return {key: name for key, name in NAMES.items() if any(each in name for each in RESERVED)}
 
 
 def check() -> int:

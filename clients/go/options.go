@@ -14,7 +14,7 @@ import (
 )
 
 // Version of this module, sent as part of the user agent. Equal to the service's version.
-const Version = "0.1.0"
+const Version = "0.2.0"
 
 const (
 	// DefaultTimeout is how long a user waits for the routing decision, before the client decides by

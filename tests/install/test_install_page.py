@@ -197,5 +197,19 @@ def test_every_manifest_has_the_name_of_the_table():
     assert run([sys.executable, "scripts/package_names.py", "--check"], ROOT) == ""
     page = PAGE.read_text("utf-8")
     maven = f"{NAMES['maven-group']}:{NAMES['maven-artifact']}"
-    names = [name for key, name in NAMES.items() if not key.startswith("maven")]
+    names = [name for key, name in NAMES.items() if not key.startswith(("maven", "home"))]
     assert [name for name in [*names, maven] if f"`{name}`" not in page] == []
+
+
+@pytest.mark.timeout(600)
+def test_pages_of_the_package_index_stand_by_themselves(packages, tmp_path):
+    """Twine renders them; a relative link would lead nowhere there."""
+    run([sys.executable, "-m", "virtualenv", "env"], tmp_path)
+    run(["env/bin/pip", "install", "--quiet", "twine"], tmp_path)
+    files = [*packages.glob("*.whl"), *packages.glob("agent_routing_*.tar.gz")]
+    assert len(files) == 6
+    said = run(["env/bin/twine", "check", "--strict", *files], tmp_path)
+    assert said.count("PASSED") == 6
+    for name in ("PYPI.md", "clients/python/README.md", "topics_embeddings/README.md"):
+        links = re.findall(r"\]\(([^)]+)\)", (ROOT / name).read_text("utf-8"))
+        assert [link for link in links if not link.startswith("https://")] == [], name

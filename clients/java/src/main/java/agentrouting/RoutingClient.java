@@ -70,7 +70,7 @@ import java.util.function.Supplier;
  */
 public final class RoutingClient implements AutoCloseable {
   /** The version of this client, sent as part of the user agent. Equal to the service's version. */
-  public static final String VERSION = "0.1.0";
+  public static final String VERSION = "0.2.0";
 
   /** How long a user waits for the routing decision, before the client decides alone. */
   public static final Duration TIMEOUT_DEFAULT = Duration.ofSeconds(5);
