@@ -141,6 +141,10 @@ packages: $(INSTALLED) ## build what users install into dist/: wheels, npm, Go, 
 	@$(BIN)/python scripts/dist.py --build
 	@$(BIN)/python scripts/client_packages.py
 
+.PHONY: release
+release: $(INSTALLED) ## build and check everything that a release publishes, with its provenance
+	@$(BIN)/python scripts/release.py $(if $(images),--images)
+
 .PHONY: test-install
 test-install: $(INSTALLED) ## follow docs/how-to/install.md in clean folders, and time each path
 	@$(BIN)/python -m pytest -m install --capture=no tests/install $(args)
