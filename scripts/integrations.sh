@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 # Installed with the framework: what runs the tests, and what an adapter's example needs.
 beside() {
     case $1 in
-    langgraph) echo pytest pytest-asyncio pytest-timeout langgraph-swarm ;;
+    langgraph) echo pytest pytest-asyncio pytest-timeout langgraph-swarm langgraph-supervisor langgraph-checkpoint-sqlite ;;
     *) echo pytest pytest-asyncio pytest-timeout ;;
     esac
 }
@@ -48,7 +48,7 @@ if [ "${1:-}" = --newest ]; then
     exit
 fi
 
-[ $# -gt 0 ] || set -- openai-agents langgraph google-adk
+[ $# -gt 0 ] || set -- openai-agents langgraph google-adk pydantic-ai
 for framework; do
     environment=.venv-integrations/$framework
     made=$environment/.installed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from tests.integrations.tax_server import ROOT
 
 ANA = {"user_id": "ana", "locale": "en"}
 QUESTION = "What did you sell?"
+PNG = b"\x89PNG\r\n\x1a\n"
 REQUEST_ID = "0198a6c0-0000-7000-8000-000000000001"
 
 
@@ -42,6 +44,13 @@ class Seen:
     def user_text(self) -> str:
         """The last message of the user, or the note in its place."""
         return [text for role, text in self.messages if role == "user"][-1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Show(Say):
+    """Text for the user, and an image (PNG)."""
+
+    image: bytes = b""
 
 
 Rule = Callable[[Seen], Any]
@@ -68,12 +77,15 @@ class Script:
 class Program:
     """A framework's program. example: its runnable example. names: of each agent.
 
-    make: returns RoutedRuns for a client and a script.
+    make: returns RoutedRuns for a client and a script. module: the test module, whose `approving`
+    does the same for approval_stories: it also takes the folder in which runs and refunds are kept.
     """
 
     example: str
     names: Mapping[str, str]
     make: Callable[[Any, Script], Any]
+    module: str = ""
+    approving: Callable[..., Any] | None = None
 
 
 def transfer(agent_id: str, **words: str) -> CallTool:
@@ -284,6 +296,78 @@ async def test_texts_among_the_items_of_a_message_are_read(program, client, sess
     run = await program.make(client, script).run(session_id=session, items=items, **ANA)
     assert run.agent_id == "vat"
     assert script.seen[0].user_text == "how much\n\nVAT is it?"
+
+
+async def test_images_and_files_of_a_message_reach_the_model(program, client, session):
+    """In the framework's own form; the answer's image comes back as an item, and is stored."""
+    script = Script(coordinator=lambda _seen: Show("See here.", PNG))
+    items = [
+        content.data_item(PNG, "image/png"),
+        content.uri_item("https://example.com/bill.pdf", "application/pdf"),
+    ]
+    run = await program.make(client, script).run(
+        "what is it?", session_id=session, items=items, **ANA
+    )
+    seen = script.seen[0].user_text
+    assert "what is it?" in seen
+    assert "image/png" in seen
+    assert "https://example.com/bill.pdf" in seen
+    assert (run.text, [(item.content_type, item.data) for item in run.items]) == (
+        "See here.",
+        [("image/png", PNG)],
+    )
+    (turn,) = client.list_turns(session, user_id="ana")
+    assert [item.data for item in turn.agent_items] == [PNG]
+
+
+async def test_consulted_agent_answers_the_agent_that_asked(
+    program, either_client, client, session
+):
+    """By a tool: the user stays with the asker and sees only its answer."""
+    script = Script(
+        invoices=lambda seen: (
+            Say("The rate is 21 %.")
+            if "The answer: 21 %" in str(seen.messages)
+            else CallTool("consult_agent", {"agent_id": "vat", "question": "Which rate?"})
+        ),
+        vat=lambda _seen: Say("21 %"),
+    )
+    client.set_active_agent(session, "invoices", user_id="ana")
+    run = await program.make(either_client, script).run("my bill", session_id=session, **ANA)
+    assert (run.agent_id, run.text) == ("invoices", "The rate is 21 %.")
+    assert "Which rate?" in str(script.of("vat")[0].messages)
+    assert "consult_agent" not in script.of("vat")[0].tools
+    assert f"- {program.names['vat']}: " in script.of("invoices")[0].tools["consult_agent"]
+    assert client.status(session, user_id="ana").active_agent.agent_id == "invoices"
+
+
+async def test_refused_consultation_is_read_by_the_model(program, client, session):
+    """An agent that nobody has: the asker runs again and reads why."""
+    script = Script(
+        invoices=lambda seen: (
+            Say("I do not know.")
+            if "The consultation was refused" in str(seen.messages)
+            else CallTool("consult_agent", {"agent_id": "biling", "question": "Which rate?"})
+        )
+    )
+    client.set_active_agent(session, "invoices", user_id="ana")
+    run = await program.make(client, script).run("my bill", session_id=session, **ANA)
+    assert (run.agent_id, run.text) == ("invoices", "I do not know.")
+    assert "biling" in str(script.of("invoices")[1].messages)
+
+
+async def test_handoffs_of_a_run_count_towards_the_limit(program, client, session):
+    """Agents that pass a message round are stopped, and the last one answers."""
+
+    def pass_on(target: str) -> Rule:
+        return lambda seen: Say(seen.tool_output) if seen.tool_output else transfer(target)
+
+    ring = ["coordinator", "vat", "invoices", "lesson", "assessor"]
+    script = Script(**{giver: pass_on(taker) for giver, taker in itertools.pairwise(ring)})
+    run = await program.make(client, script).run("go", session_id=session, **ANA)
+    assert (run.agent_id, len(script.of("assessor"))) == ("lesson", 0)
+    assert "refused" in run.text
+    assert "3" in run.text
 
 
 async def test_dispatch_of_a_frontend_is_answered(program, either_client, client, session):

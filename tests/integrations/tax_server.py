@@ -20,6 +20,7 @@ api_version: agent_routing/v1
 version: integrations-1
 supervisor: coordinator
 default_locale: en
+limits: {hops_per_message: 3}
 agents:
   - {id: coordinator, aliases: [Tax Coordinator], name: Coordinator}
   - id: vat

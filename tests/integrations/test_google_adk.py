@@ -4,17 +4,21 @@ import pytest
 
 pytest.importorskip("google.adk", reason="needs google-adk: make test-integrations")
 
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents.invocation_context import LlmCallsLimitExceededError
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
-from google.adk.tools import ToolContext
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
+from google.adk.tools import FunctionTool, ToolContext
 from google.genai import types
 
 from agent_routing.integrations.google_adk import REQUEST_KEY, RoutedRunner
 from clients.python.examples.tax_talk import CallTool
+from tests.integrations.approval_stories import *  # noqa: F403 - as stories
+from tests.integrations.approval_stories import refund_into
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
-from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen
+from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
 
 # ADK's names are identifiers.
 NAMES = {agent_id: agent_id for agent_id in RULES} | {"vat": "iva"}
@@ -39,22 +43,30 @@ class RuleModel(BaseLlm):
             agent_id=self.agent_id,
             system=llm_request.config.system_instruction or "",
             messages=[
-                (roles[content.role], "".join(part.text or "" for part in content.parts))
+                (roles[content.role], "".join(_shown(part) for part in content.parts))
                 for content in llm_request.contents
-                if any(part.text for part in content.parts)
+                if any(_shown(part) for part in content.parts)
             ],
             tools={each.name: each.description for each in declared},
             tool_output=str(last.response) if last else "",
         )
         reply = self.script.reply(seen)
-        parts = [types.Part(text=reply.text)] if reply.text else []
+        text = (reply[0] if isinstance(reply, list) else reply).text
+        parts = [types.Part(text=text)] if text else []
+        if isinstance(reply, Show):
+            parts.append(types.Part.from_bytes(data=reply.image, mime_type="image/png"))
         if stream and parts:
-            begun = types.Content(role="model", parts=[types.Part(text=reply.text[:3])])
+            begun = types.Content(role="model", parts=[types.Part(text=text[:3])])
             yield LlmResponse(content=begun, partial=True)
-        if isinstance(reply, CallTool):
-            call = types.FunctionCall(name=reply.name, args=dict(reply.arguments))
-            parts.append(types.Part(function_call=call))
+        for each in reply if isinstance(reply, list) else [reply]:
+            if isinstance(each, CallTool):
+                call = types.FunctionCall(name=each.name, args=dict(each.arguments))
+                parts.append(types.Part(function_call=call))
         yield LlmResponse(content=types.Content(role="model", parts=parts))
+
+
+def _shown(part):
+    return part.text or str(part.inline_data or part.file_data or "")
 
 
 def tree_of(script, **more):
@@ -78,9 +90,18 @@ def tree_of(script, **more):
     )
 
 
-def runner_of(root):
+def runner_of(root, sessions=None):
     """Return ADK's runner."""
-    return Runner(agent=root, app_name="tax", session_service=InMemorySessionService())
+    service = sessions or InMemorySessionService()
+    return Runner(agent=root, app_name="tax", session_service=service)
+
+
+def approving(client, script, place, *, in_memory=False):
+    """Return a tree of which the invoice desk has a tool that needs a confirmation."""
+    refund = FunctionTool(refund_into(place), require_confirmation=True)
+    root = tree_of(script, invoices={"tools": [refund]})
+    sessions = None if in_memory else SqliteSessionService(str(place / "sessions.db"))
+    return RoutedRunner(client, runner_of(root, sessions))
 
 
 @pytest.fixture
@@ -90,6 +111,8 @@ def program():
         example="clients/python/examples/google_adk_chat.py",
         names=NAMES,
         make=lambda client, script: RoutedRunner(client, runner_of(tree_of(script))),
+        module=__name__,
+        approving=approving,
     )
 
 
@@ -137,6 +160,15 @@ async def test_agent_at_which_adk_cannot_begin_is_named(client, session):
     client.set_active_agent(session, "vat", user_id="ana")
     with pytest.raises(ValueError, match="'iva' has disallow_transfer_to_parent"):
         await routed.run("VAT?", session_id=session, **ANA)
+
+
+async def test_options_of_a_run_are_passed_on(client, session):
+    """For example how many calls of a model one run may make."""
+    routed = RoutedRunner(client, runner_of(tree_of(Script())))
+    with pytest.raises(LlmCallsLimitExceededError):
+        await routed.run(
+            "VAT?", session_id=session, options={"run_config": RunConfig(max_llm_calls=1)}, **ANA
+        )
 
 
 async def test_events_carry_the_request_and_begin_with_the_stored_agent(client, session):

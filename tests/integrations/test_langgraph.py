@@ -1,22 +1,32 @@
 """LangGraph's own run loop, with the service behind it."""
 
+import base64
 import itertools
+import sqlite3
 
 import pytest
 
 pytest.importorskip("langgraph", reason="needs langgraph: make test-integrations")
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.errors import GraphRecursionError
+from langgraph.types import interrupt
+from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
 from agent_routing.integrations.langgraph import RoutedGraph, RoutingMiddleware
 from clients.python.examples.tax_talk import CallTool
+from tests.integrations.approval_stories import *  # noqa: F403 - as stories
+from tests.integrations.approval_stories import desk_script, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
-from tests.integrations.stories import ANA, QUESTION, RULES, Program, Say, Script, Seen
+from tests.integrations.stories import ANA, QUESTION, RULES, Program, Say, Script, Seen, Show
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -44,7 +54,7 @@ class RuleModel(BaseChatModel):
         seen = Seen(
             agent_id=self.agent_id,
             system="".join(m.text for m in messages if isinstance(m, SystemMessage)),
-            messages=[(roles[type(m)], m.text) for m in messages if type(m) in roles],
+            messages=[(roles[type(m)], _shown(m)) for m in messages if type(m) in roles],
             tools={tool.name: tool.description for tool in tools},
             tool_output=last.text if isinstance(last, ToolMessage) else "",
         )
@@ -54,6 +64,10 @@ class RuleModel(BaseChatModel):
         reply = self.script.reply(seen)
         replies = reply if isinstance(reply, list) else [reply]
         message = AIMessage(replies[0].text)
+        if isinstance(reply, Show):
+            image = {"type": "image", "mime_type": "image/png"}
+            image["base64"] = base64.b64encode(reply.image).decode()
+            message = AIMessage([{"type": "text", "text": reply.text}, image])
         message.tool_calls = [
             {
                 "name": each.name,
@@ -67,7 +81,14 @@ class RuleModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
-def graph_of(script, *, tools=None, checkpointer=None):
+def _shown(message):
+    """Return a message's text, and its other content as it is."""
+    blocks = message.content if isinstance(message.content, list) else []
+    others = [str(block) for block in blocks if block.get("type") != "text"]
+    return "".join((str(message.text), *others))
+
+
+def graph_of(script, *, tools=None, checkpointer=None, middleware=()):
     """Return a swarm with an agent for each rule."""
     given = tools or {}
     agents = [
@@ -76,12 +97,31 @@ def graph_of(script, *, tools=None, checkpointer=None):
             tools=given.get(agent_id, []),
             name=NAMES.get(agent_id, agent_id),
             system_prompt=f"I am {agent_id}.",
-            middleware=[RoutingMiddleware(transfer=agent_id not in given)],
+            middleware=[*middleware, RoutingMiddleware(transfer=agent_id not in given)],
         )
         for agent_id in script.rules
     ]
     swarm = create_swarm(agents, default_active_agent=NAMES["coordinator"])
     return swarm.compile(checkpointer=checkpointer)
+
+
+def memory_of(place, *, in_memory):
+    """Return a checkpointer."""
+    if in_memory:
+        return InMemorySaver()
+    return SqliteSaver(sqlite3.connect(place / "checkpoints.db", check_same_thread=False))
+
+
+def approving(client, script, place, *, in_memory=False, mode="per_call"):
+    """Return a swarm of which the invoice desk has a tool that LangChain's middleware guards."""
+    guard = HumanInTheLoopMiddleware(interrupt_on={"refund": True}, interrupt_mode=mode)
+    graph = graph_of(
+        script,
+        tools={"invoices": [tool(refund_into(place))]},
+        checkpointer=memory_of(place, in_memory=in_memory),
+        middleware=[guard],
+    )
+    return RoutedGraph(client, graph)
 
 
 @pytest.fixture
@@ -91,6 +131,8 @@ def program():
         example="clients/python/examples/langgraph_chat.py",
         names=NAMES,
         make=lambda client, script: RoutedGraph(client, graph_of(script)),
+        module=__name__,
+        approving=approving,
     )
 
 
@@ -156,6 +198,15 @@ def test_graph_with_a_checkpointer_shows_agents_the_services_history(client, ses
     ]
 
 
+def test_options_of_a_run_are_passed_on(client, session):
+    """For example how many steps one run may take."""
+    routed = RoutedGraph(client, graph_of(Script()), config={"recursion_limit": 50})
+    with pytest.raises(GraphRecursionError):
+        routed.run_sync(
+            "VAT?", session_id=session, options={"config": {"recursion_limit": 1}}, **ANA
+        )
+
+
 def test_blocking_stream_gives_the_chunks_that_were_asked_for(client, session):
     """In the form of the graph's own stream()."""
     routed = RoutedGraph(client, graph_of(Script()))
@@ -176,3 +227,93 @@ def test_outside_a_routed_run_the_middleware_does_nothing():
     )
     state = graph_of(script).invoke({"messages": [HumanMessage("hello")]})
     assert "no conversation is being routed" in state["messages"][-1].text
+
+
+def test_interrupt_of_a_tool_is_a_request_for_approval(client, session, tmp_path):
+    """interrupt() returns True or False, or what the program makes of the decision."""
+    act = refund_into(tmp_path)
+
+    @tool
+    def refund(amount: str, account: str) -> str:
+        """Refund an amount, if a person agrees."""
+        answer = interrupt({"question": "Refund it?", "amount": amount})
+        agreed = answer if isinstance(answer, bool) else answer["agreed"]
+        return act(amount, account) if agreed else f"no: {answer}"
+
+    def made(**more):
+        graph = graph_of(desk_script(), tools={"invoices": [refund]}, checkpointer=InMemorySaver())
+        return RoutedGraph(client, graph, **more)
+
+    for number, (decision, more) in enumerate(
+        (
+            ("APPROVE", {}),
+            ("REJECT", {}),
+            (
+                "REJECT",
+                {"resume_value": lambda _, d: {"agreed": d.is_approved, "why": d.comment}},
+            ),
+        )
+    ):
+        own = f"{session}-{number}"
+        client.set_active_agent(own, "invoices", user_id="ana")
+        routed = made(**more)
+        run = routed.run_sync("refund 10", session_id=own, **ANA)
+        assert run.approval.prompt == "Refund it?: amount: 10"
+        done = routed.decide_sync(run.approval, decision, user_id="ana", comment="too much")
+        assert done.approval is None
+        if more:
+            assert "too much" in done.text
+    assert refunds(tmp_path) == ["10 to DE-7"]
+
+
+def test_batched_middleware_has_one_decision_for_all_its_calls(client, session, tmp_path):
+    """LangChain's default asks once for all calls of an answer."""
+    client.set_active_agent(session, "invoices", user_id="ana")
+    routed = approving(client, desk_script(), tmp_path, in_memory=True, mode="batched")
+    run = routed.run_sync("refund 10 and 20", session_id=session, **ANA)
+    first, second = run.approval.prompt.splitlines()
+    assert (first, second) == (
+        "refund: amount: 10, account: DE-7",
+        "refund: amount: 20, account: DE-7",
+    )
+    done = routed.decide_sync(run.approval, "APPROVE", user_id="ana")
+    assert done.approval is None
+    assert sorted(refunds(tmp_path)) == ["10 to DE-7", "20 to DE-7"]
+
+
+def test_interrupt_without_a_checkpointer_is_an_error_with_the_remedy(client, session):
+    """LangGraph could not continue such a run."""
+
+    @tool
+    def refund(amount: str, account: str) -> str:
+        """Refund an amount."""
+        return interrupt(f"{amount} to {account}?")
+
+    client.set_active_agent(session, "invoices", user_id="ana")
+    routed = RoutedGraph(client, graph_of(desk_script(), tools={"invoices": [refund]}))
+    with pytest.raises(RuntimeError, match="checkpointer"):
+        routed.run_sync("refund 10", session_id=session, **ANA)
+
+
+class UnboundModel(RuleModel):
+    """A model that takes any tools and keeps none, for a graph that is never run."""
+
+    def bind_tools(self, tools, **kwargs):
+        del tools, kwargs
+        return self
+
+
+def test_supervisor_graphs_are_refused_with_the_reason(client):
+    """create_supervisor() begins every run at its supervisor: no agent could stick."""
+    script = Script()
+    agents = [
+        create_agent(RuleModel(agent_id=name, script=script), name=name)
+        for name in ("vat", "invoices")
+    ]
+    supervisor = create_supervisor(
+        agents,
+        model=UnboundModel(agent_id="coordinator", script=script),
+        supervisor_name="coordinator",
+    )
+    with pytest.raises(ValueError, match=r"begins every run at 'coordinator'.*create_swarm"):
+        RoutedGraph(client, supervisor.compile())

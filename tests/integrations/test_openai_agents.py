@@ -1,19 +1,26 @@
 """The OpenAI Agents SDK's own run loop, with the service behind it."""
 
+import base64
 import itertools
 
 import pytest
 
 pytest.importorskip("agents", reason="needs openai-agents: make test-integrations")
 
-from agents import Agent, handoff, set_tracing_disabled
+from agents import Agent, function_tool, handoff, set_tracing_disabled
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from openai.types.responses.response_output_item import ImageGenerationCall
 
 from agent_routing import AsyncClient
+from agent_routing.integrations.approvals import ApprovedRunLost
+from agent_routing.integrations.kept_runs import FileKeptRuns
 from agent_routing.integrations.openai_agents import RoutedAgents
+from agent_routing.v1.task_pb2 import TASK_STATUS_FAILED
 from clients.python.examples.tax_talk import CallTool
+from tests.integrations.approval_stories import *  # noqa: F403 - as stories
+from tests.integrations.approval_stories import desk_script, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
-from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen
+from tests.integrations.stories import ANA, REQUEST_ID, RULES, Program, Say, Script, Seen, Show
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -52,18 +59,31 @@ class RuleModel(ScriptedModel):
             tool_output=str(call.input[-1].get("output", "")),
         )
         reply = self._script.reply(seen)
-        if not isinstance(reply, CallTool):
-            return [assistant_message(reply.text)]
-        said = [assistant_message(reply.text)] if reply.text else []
-        called = function_call(reply.name, reply.arguments, call_id=f"c{next(_call_numbers)}")
-        return [*said, called]
+        replies = reply if isinstance(reply, list) else [reply]
+        if isinstance(reply, Show):
+            image = base64.b64encode(reply.image).decode()
+            return [
+                ImageGenerationCall(
+                    id="i1", result=image, status="completed", type="image_generation_call"
+                ),
+                assistant_message(reply.text),
+            ]
+        said = [assistant_message(replies[0].text)] if replies[0].text else []
+        called = [
+            function_call(each.name, each.arguments, call_id=f"c{next(_call_numbers)}")
+            for each in replies
+            if isinstance(each, CallTool)
+        ]
+        return [*said, *called]
 
 
 def _text(content):
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text") or str(part) for part in content)
 
 
-def agents_of(script, **handoffs):
+def agents_of(script, *, tools=None, **handoffs):
     """Return an agent for each rule."""
     return [
         Agent(
@@ -71,9 +91,18 @@ def agents_of(script, **handoffs):
             instructions=f"I am {agent_id}.",
             model=RuleModel(agent_id, script),
             handoffs=handoffs.get(agent_id, []),
+            tools=(tools or {}).get(agent_id, []),
         )
         for agent_id in script.rules
     ]
+
+
+def approving(client, script, place, *, in_memory=False):
+    """Return agents of which the invoice desk has a tool that needs an approval."""
+    del in_memory
+    refund = function_tool(refund_into(place), needs_approval=True)
+    agents = agents_of(script, tools={"invoices": [refund]})
+    return RoutedAgents(client, agents, kept_runs=FileKeptRuns(place / "runs"))
 
 
 @pytest.fixture
@@ -83,6 +112,8 @@ def program():
         example="clients/python/examples/openai_agents_chat.py",
         names=NAMES,
         make=lambda client, script: RoutedAgents(client, agents_of(script)),
+        module=__name__,
+        approving=approving,
     )
 
 
@@ -123,6 +154,9 @@ async def test_options_of_the_runner_are_passed_on(client, session):
     with pytest.raises(Exception, match="Max turns"):
         await routed.run("again and again", session_id=session, **ANA)
     assert len(script.seen) == 2
+    with pytest.raises(Exception, match="Max turns"):
+        await routed.run("again", session_id=f"{session}-2", options={"max_turns": 1}, **ANA)
+    assert len(script.seen) == 3
 
 
 def test_async_client_cannot_serve_a_blocking_run(shared_server):
@@ -130,3 +164,47 @@ def test_async_client_cannot_serve_a_blocking_run(shared_server):
     routed = RoutedAgents(AsyncClient(shared_server.address), agents_of(Script()))
     with pytest.raises(TypeError, match=r"give an agent_routing\.Client"):
         routed.run_sync("hello", session_id="wrong", **ANA)
+
+
+class RefusingRuns(FileKeptRuns):
+    """A place that loses what it was given."""
+
+    def take(self, session_id, request_id):
+        """Find nothing."""
+        del session_id, request_id
+
+
+async def test_run_that_is_not_kept_any_more_is_an_error_and_not_begun_again(
+    client, session, tmp_path
+):
+    """What was approved may have been executed by a process that died: nothing is repeated."""
+    client.set_active_agent(session, "invoices", user_id="ana")
+    refund = function_tool(refund_into(tmp_path), needs_approval=True)
+    routed = RoutedAgents(
+        client,
+        agents_of(desk_script(), tools={"invoices": [refund]}),
+        kept_runs=RefusingRuns(tmp_path),
+    )
+    run = await routed.run("refund 10", session_id=session, **ANA)
+    with pytest.raises(ApprovedRunLost, match="do not share"):
+        await routed.decide(run.approval, "APPROVE", user_id="ana")
+    assert refunds(tmp_path) == []
+    status = client.status(session, user_id="ana")
+    assert (status.task.status, len(status.open_requests)) == (TASK_STATUS_FAILED, 0)
+
+
+def test_kept_runs_are_taken_once_and_readable_by_their_owner_alone(tmp_path, monkeypatch):
+    """The default folder follows the XDG base directories."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    kept = FileKeptRuns()
+    kept.save("päge/../1", REQUEST_ID, "one")
+    kept.save("päge/../1", REQUEST_ID, "two")
+    (file,) = (tmp_path / "agent-routing" / "runs").rglob("*.json")
+    assert file.stat().st_mode & 0o077 == 0
+    assert kept.take("another", REQUEST_ID) is None
+    assert kept.take("päge/../1", REQUEST_ID) == "two"
+    assert kept.take("päge/../1", REQUEST_ID) is None
+    kept.save("päge/../1", REQUEST_ID, "three")
+    kept.remove("päge/../1", REQUEST_ID)
+    kept.remove("päge/../1", REQUEST_ID)
+    assert kept.take("päge/../1", REQUEST_ID) is None

@@ -6,6 +6,7 @@ frameworks' prompts are; texts for users come from the service, in their languag
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ from agent_routing.v1.turn_pb2 import Turn
 TRANSFER: Final = "transfer_to_agent"
 ASK: Final = "ask_user"
 COMPLETE: Final = "complete_task"
+CONSULT: Final = "consult_agent"
 
 TEXT_BYTES_MAX: Final = 32 * 1024
 """Of an answer, from the contract."""
@@ -38,12 +40,18 @@ COMPLETE_DESCRIPTION: Final = (
     "Ends your turn, and your part: the user has what they came to you for. Do not use it after"
     " every answer."
 )
+CONSULT_DESCRIPTION: Final = (
+    "Asks one of these agents a question. You keep the conversation: your turn pauses, and you"
+    " continue with the answer."
+)
 TOOLS_NOTE: Final = (
     f"In this program a turn ends with follow_up when you call {ASK}, with complete when you call"
     f" {COMPLETE}, with a handoff when you call {TRANSFER} (or a transfer tool of your own), and"
-    " with proceed when you simply answer. Consulting another agent is not possible here."
+    f" with proceed when you simply answer. {CONSULT} asks another agent: your turn pauses, and you"
+    " continue with its answer."
 )
 TOO_LATE: Final = "not executed: the conversation has been handed over"
+NO_CONSULT: Final = "not executed: at the moment you cannot consult another agent"
 NO_TARGETS: Final = "Hands the conversation over. At the moment there is no agent to hand it to."
 
 
@@ -81,6 +89,22 @@ def transfer_parameters(target_names: Iterable[str]) -> tuple[Parameter, ...]:
     )
 
 
+def consult_parameters(target_names: Iterable[str]) -> tuple[Parameter, ...]:
+    """Return the parameters of consult_agent. target_names: the choices; none: any text."""
+    return (
+        Parameter("agent_id", "The agent to ask.", one_of=tuple(target_names)),
+        Parameter("question", "The question, with everything that the agent needs to know."),
+    )
+
+
+def describe_consult(targets: Iterable[tuple[str, Agent]]) -> str:
+    """Return the description of consult_agent. targets: name in the program, and the agent."""
+    lines = _lines_of(targets)
+    if not lines:
+        return NO_CONSULT
+    return "\n".join((CONSULT_DESCRIPTION, *lines))
+
+
 def json_schema(parameters: Iterable[Parameter], *, strict: bool = False) -> dict[str, Any]:
     """Return the JSON schema of a tool's arguments. strict: every argument is required, for
     OpenAI's strict mode; optional ones may then be empty.
@@ -101,19 +125,23 @@ def json_schema(parameters: Iterable[Parameter], *, strict: bool = False) -> dic
 
 def describe_transfer(targets: Iterable[tuple[str, Agent]]) -> str:
     """Return the description of transfer_to_agent. targets: name in the program, and the agent."""
-    lines = [
-        f"- {name}: {agent.description or agent.display_name or agent.agent_id}"
-        for name, agent in targets
-    ]
+    lines = _lines_of(targets)
     if not lines:
         return NO_TARGETS
     return "\n".join(("Hands the conversation to one of these agents:", *lines))
 
 
-def describe_refusal(message: str) -> str:
-    """Return the text for a model whose transfer was refused."""
+def _lines_of(targets: Iterable[tuple[str, Agent]]) -> list[str]:
+    return [
+        f"- {name}: {agent.description or agent.display_name or agent.agent_id}"
+        for name, agent in targets
+    ]
+
+
+def describe_refusal(message: str, what: str = "transfer") -> str:
+    """Return the text for a model whose transfer or consultation was refused."""
     return (
-        f"The transfer was refused: {message}. Do not try the same again: answer the user"
+        f"The {what} was refused: {message}. Do not try the same again: answer the user"
         " yourself, or choose another agent."
     )
 
@@ -190,6 +218,14 @@ def note_of_handoff(giver_name: str, reason: str, context: str) -> str:
     if context:
         parts.append(f"What you need to know: {context}")
     return "\n".join(parts)
+
+
+def as_text(output: Any) -> str:
+    """Return a structured output as text."""
+    if output is None:
+        return ""
+    dump = getattr(output, "model_dump_json", None)
+    return str(dump()) if dump is not None else json.dumps(output, default=str)
 
 
 def cut(text: str, bytes_max: int) -> str:

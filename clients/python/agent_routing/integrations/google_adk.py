@@ -14,7 +14,18 @@ is asked before the transfer happens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from google.adk.agents import BaseAgent, RunConfig
@@ -24,15 +35,21 @@ from google.adk.runners import Runner
 from google.adk.tools import BaseTool, ToolContext
 from google.genai import types
 
+from agent_routing import content
 from agent_routing.integrations import agent_tools, steps
-from agent_routing.integrations.agent_tools import ASK, COMPLETE, TRANSFER
+from agent_routing.integrations.adk_confirmations import (
+    CONFIRM,
+    REQUEST_KEY,
+    Confirmations,
+    run_key,
+)
+from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
 from agent_routing.integrations.routed_run import Said
 from agent_routing.integrations.routed_runs import CameTo, RoutedBlockingStream, RoutedRuns
 from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
-REQUEST_KEY: Final = "agent_routing_request_id"
-"""The key in custom_metadata under which a run's events carry their request."""
+__all__ = ["REQUEST_KEY", "RoutedRunner"]
 
 _OWN_CALL_PREFIX: Final = "adk-"
 """Ids of function calls that ADK generated; models never see them."""
@@ -43,10 +60,12 @@ class RoutedRunner(RoutedRuns):
 
     client: methods ending in _sync need a blocking one. runner: of the root agent; a plugin is
     added to it. agents: the names of the agents that are in the registry, if not all of the tree
-    are; each is an id or alias of the registry. run_config: for every run.
+    are; each is an id or alias of the registry. run_config: for every run. The methods' options=
+    are arguments of Runner.run_async(), such as run_config and state_delta.
 
-    A missing ADK session is created, with the id of the session. ADK resumes only at agents that
-    may transfer to their parents: leave disallow_transfer_to_parent False.
+    Tool confirmations are requests for approval; the session service keeps them. A missing ADK
+    session is created, with the id of the session. ADK resumes only at agents that may transfer to
+    their parents: leave disallow_transfer_to_parent False.
     """
 
     def __init__(
@@ -61,7 +80,7 @@ class RoutedRunner(RoutedRuns):
         super().__init__(client, tuple(agents) or self._tree)
         self._runner = runner
         self._run_config = run_config or RunConfig()
-        self._turns: dict[str, RoutedTurn] = {}
+        self._turns: dict[str, _Running] = {}
         plugin = _RoutingPlugin(client, self._turns, self._tree)
         runner.plugin_manager.register_plugin(plugin)
 
@@ -94,35 +113,54 @@ class RoutedRunner(RoutedRuns):
     async def _events(self, segment: Segment) -> AsyncIterator[Event]:
         """Run ADK's loop for a dispatch."""
         turn = segment.turn
-        self._turns[turn.key] = turn
+        requests: tuple[str, ...] = ()
+        if turn.decided is not None:
+            requests = await steps.do(self._client, turn.paused_requests())
+        self._turns[turn.key] = _Running(turn, requests)
         try:
-            await self._resume_at(segment)
-            async for event in self._runner.run_async(**self._arguments(turn)):
-                yield event
+            if (message := await self._begin(segment, requests)) is not None:
+                async for event in self._runner.run_async(**self._arguments(turn, message)):
+                    yield event
         finally:
             del self._turns[turn.key]
 
     def _events_blocking(self, segment: Segment) -> Iterator[Event]:
         """Do as _events(), in a thread without an event loop."""
         turn = segment.turn
-        self._turns[turn.key] = turn
+        requests: tuple[str, ...] = ()
+        if turn.decided is not None:
+            requests = steps.do_blocking(self._client, turn.paused_requests())
+        self._turns[turn.key] = _Running(turn, requests)
         try:
-            asyncio.run(self._resume_at(segment))
-            yield from self._runner.run(**self._arguments(turn))
+            if (message := asyncio.run(self._begin(segment, requests))) is not None:
+                yield from self._runner.run(**self._arguments(turn, message))
         finally:
             del self._turns[turn.key]
 
-    def _arguments(self, turn: RoutedTurn) -> dict[str, Any]:
-        metadata = {**(self._run_config.custom_metadata or {}), REQUEST_KEY: turn.key}
+    def _arguments(self, turn: RoutedTurn, message: types.Content) -> dict[str, Any]:
+        options = dict(turn.options)
+        run_config: RunConfig = options.pop("run_config", None) or self._run_config
+        metadata = {**(run_config.custom_metadata or {}), REQUEST_KEY: turn.key}
         return {
             "user_id": _user_of(turn),
-            # Without a session, as in an outage, a message is a conversation of its own.
-            "session_id": turn.run.session_id or turn.dispatch.request_id,
-            "new_message": _content("user", turn.user_text),
-            "run_config": self._run_config.model_copy(update={"custom_metadata": metadata}),
+            "session_id": run_key(turn),
+            "new_message": message,
+            "run_config": run_config.model_copy(update={"custom_metadata": metadata}),
+            **options,
         }
 
-    async def _resume_at(self, segment: Segment) -> None:
+    async def _begin(self, segment: Segment, requests: tuple[str, ...]) -> types.Content | None:
+        """Return the message with which ADK begins; None if the turn already has its outcome."""
+        session = await self._resume_at(segment)
+        if not requests:
+            return _user_content(segment.turn)
+        confirmations = Confirmations(session.events, requests)
+        return await confirmations.decide(segment.turn, segment.name, self._append_to(session))
+
+    def _append_to(self, session: Any) -> Callable[[Event], Awaitable[object]]:
+        return partial(self._runner.session_service.append_event, session)
+
+    async def _resume_at(self, segment: Segment) -> Any:
         """Make ADK start at the dispatched agent: it starts at the agent of the last event."""
         agent = self._tree[segment.name]
         if (barred := _barred_above(agent)) is not None:
@@ -134,12 +172,26 @@ class RoutedRunner(RoutedRuns):
         place = {
             "app_name": self._runner.app_name,
             "user_id": _user_of(segment.turn),
-            "session_id": segment.turn.run.session_id or segment.turn.dispatch.request_id,
+            "session_id": run_key(segment.turn),
         }
         session = await service.get_session(**place) or await service.create_session(**place)
         await service.append_event(
             session, Event(author=agent.name, custom_metadata={REQUEST_KEY: segment.turn.key})
         )
+        return session
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A turn that runs. requests: those of the paused runs that it continues, nearest first."""
+
+    turn: RoutedTurn
+    requests: tuple[str, ...]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The requests whose events belong to the turn."""
+        return frozenset((self.turn.key, *self.requests))
 
 
 class _RoutingPlugin(BasePlugin):
@@ -148,59 +200,80 @@ class _RoutingPlugin(BasePlugin):
     def __init__(
         self,
         client: AnyClient,
-        turns: Mapping[str, RoutedTurn],
+        turns: Mapping[str, _Running],
         tree: Mapping[str, BaseAgent],
     ) -> None:
         super().__init__(name="agent_routing")
         self._client = client
         self._turns = turns
         self._tree = tree
+        self._began: dict[str, datetime] = {}
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Give the model its agent's instructions, tools and past."""
-        if (turn := self._turn(callback_context)) is None:
+        if (running := self._running(callback_context)) is None:
             return
+        turn = running.turn
         view = await steps.do(self._client, turn.view())
         past = await steps.do(self._client, turn.past())
         llm_request.append_instructions([view.instructions])
         reachable = set(_transfer_targets(self._tree[callback_context.agent_name]))
         targets = [(name, each) for name, each in view.targets if name in reachable]
         _take_out(llm_request, TRANSFER)
-        tools = [_EndingTool(turn, ASK), _EndingTool(turn, COMPLETE)]
+        tools = [_EndingTool(turn, name, view.targets) for name in (ASK, COMPLETE)]
+        if view.targets and turn.may_consult:
+            tools.append(_EndingTool(turn, CONSULT, view.targets))
         transfer = _TransferTool(turn, targets, reachable)
         llm_request.append_tools([transfer, *tools] if targets else tools)
         contents = [_content("user" if role == "user" else "model", text) for role, text in past]
         if turn.note:
             contents.append(_content("user", turn.note))
-        contents.append(_content("user", turn.user_text))
-        contents.extend(_own_contents(callback_context))
+        contents.append(_user_content(turn))
+        contents.extend(_own_contents(callback_context, running.keys))
         llm_request.contents = contents
 
-    async def after_tool_callback(
-        self,
-        *,
-        tool: BaseTool,  # noqa: ARG002 - ADK's signature
-        tool_args: dict[str, Any],
-        tool_context: ToolContext,
-        result: Any,  # noqa: ARG002 - ADK's signature
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        """Ask the service about a tool's transfer. The model reads why it was refused."""
-        turn = self._turn(tool_context)
-        target = tool_context.actions.transfer_to_agent
-        if turn is None or not target:
+        """Note the time. A tool that needs a confirmation that it cannot get is not executed."""
+        if (running := self._running(tool_context)) is None:
+            return None
+        self._began[tool_context.function_call_id or ""] = datetime.now(UTC)
+        refused = running.turn.no_approval
+        if refused and await tool.check_require_confirmation(tool_args, tool_context):
+            return {"error": refused}
+        return None
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
+    ) -> dict[str, Any] | None:
+        """Record the step, and ask the service about a transfer. The model reads a refusal."""
+        if (running := self._running(tool_context)) is None:
+            return None
+        turn, actions = running.turn, tool_context.actions
+        began = self._began.pop(tool_context.function_call_id or "", None)
+        if actions.requested_tool_confirmations:
+            if not turn.no_approval:
+                return None
+            actions.requested_tool_confirmations = {}
+            return {"error": turn.no_approval}
+        if not isinstance(tool, _RoutedTool):
+            turn.report.add_step(tool.name, "tool", tool_args, result, began)
+        if not actions.transfer_to_agent:
             return None
         words = {
             key: str(tool_args.get(key) or "") for key in ("reason", "context", "message", "mode")
         }
         refusal = await steps.do(
-            self._client, turn.hand_over(target, from_name=tool_context.agent_name, **words)
+            self._client,
+            turn.hand_over(actions.transfer_to_agent, from_name=tool_context.agent_name, **words),
         )
         if refusal is None:
             return None
-        tool_context.actions.transfer_to_agent = None
+        actions.transfer_to_agent = None
         return {"error": refusal}
 
-    def _turn(self, context: Any) -> RoutedTurn | None:
+    def _running(self, context: Any) -> _Running | None:
         config = context.run_config
         metadata = (config.custom_metadata if config else None) or {}
         return self._turns.get(metadata.get(REQUEST_KEY, ""))
@@ -247,25 +320,35 @@ class _TransferTool(_RoutedTool):
 
 
 class _EndingTool(_RoutedTool):
-    """ask_user or complete_task."""
+    """ask_user, complete_task or consult_agent."""
 
-    def __init__(self, turn: RoutedTurn, name: str) -> None:
-        if name == ASK:
-            super().__init__(name, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS)
-        else:
-            super().__init__(
-                name, agent_tools.COMPLETE_DESCRIPTION, agent_tools.COMPLETE_PARAMETERS
-            )
+    def __init__(self, turn: RoutedTurn, name: str, targets: Iterable[tuple[str, Any]]) -> None:
+        known = tuple(targets)
+        descriptions: dict[str, tuple[str, tuple[agent_tools.Parameter, ...]]] = {
+            ASK: (agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS),
+            COMPLETE: (agent_tools.COMPLETE_DESCRIPTION, agent_tools.COMPLETE_PARAMETERS),
+            CONSULT: (
+                agent_tools.describe_consult(known),
+                agent_tools.consult_parameters(name for name, _ in known),
+            ),
+        }
+        super().__init__(name, *descriptions[name])
         self._turn = turn
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """End the turn: the model is not called again."""
-        tool_context.actions.skip_summarization = True
+        """End the turn: the model is not called again, unless the tool was refused."""
         speaker = tool_context.agent_name
+        given = {key: str(value or "") for key, value in args.items()}
         if self.name == ASK:
-            return {"result": self._turn.ask(speaker, str(args.get("question") or ""))}
-        answer, summary = str(args.get("answer") or ""), str(args.get("summary") or "")
-        return {"result": self._turn.complete(speaker, answer, summary)}
+            result = self._turn.ask(speaker, given.get("question", ""))
+        elif self.name == CONSULT:
+            asked = given.get("agent_id", ""), given.get("question", "")
+            result = self._turn.consult(speaker, *asked)
+        else:
+            answer, summary = given.get("answer", ""), given.get("summary", "")
+            result = self._turn.complete(speaker, answer, summary)
+        tool_context.actions.skip_summarization = self._turn.is_ended
+        return {"result": result}
 
 
 def _whole_tree(root: BaseAgent) -> Iterator[BaseAgent]:
@@ -308,33 +391,80 @@ def _take_out(llm_request: Any, name: str) -> None:
             tool.function_declarations = [each for each in declared if each.name != name]
 
 
-def _own_contents(context: Any) -> Iterator[types.Content]:
-    """Yield what an agent said and called in this run, with the results."""
-    for event in context.session.events:
-        if event.invocation_id != context.invocation_id or event.author != context.agent_name:
-            continue
-        if event.partial or not (event.content and event.content.parts):
-            continue
-        content = event.content.model_copy(deep=True)
-        for part in content.parts:
-            for call in (part.function_call, part.function_response):
-                if call is not None and (call.id or "").startswith(_OWN_CALL_PREFIX):
-                    call.id = None
-        yield content
+def _own_contents(context: Any, keys: Container[str]) -> Iterator[types.Content]:
+    """Yield what an agent said and called in this turn, with the results.
+
+    keys: the requests of the turn. Each call has its last result where the first one was: a tool
+    that waited for a confirmation has two.
+    """
+    own = [
+        event
+        for event in context.session.events
+        if (event.custom_metadata or {}).get(REQUEST_KEY) in keys
+        and event.author == context.agent_name
+        and not event.partial
+        and event.content
+        and event.content.parts
+    ]
+    results = {each.id: each for event in own for each in event.get_function_responses()}
+    given: set[str | None] = set()
+    for event in own:
+        parts = []
+        for part in event.content.parts:
+            call, result = part.function_call, part.function_response
+            if call is not None and call.name == CONFIRM:
+                continue
+            copy = part.model_copy(deep=True)
+            if result is not None:
+                if result.id is not None and result.id in given:
+                    continue
+                given.add(result.id)
+                if result.id is not None:
+                    copy.function_response = results[result.id].model_copy(deep=True)
+            for each in (copy.function_call, copy.function_response):
+                if each is not None and (each.id or "").startswith(_OWN_CALL_PREFIX):
+                    each.id = None
+            parts.append(copy)
+        if parts:
+            yield types.Content(role=event.content.role, parts=parts)
 
 
 def _said(events: Iterable[Event], turn: RoutedTurn) -> Said:
-    """Return the result of a run: the last text of the agent that holds the turn."""
+    """Return the result of a run: the last text of the agent that holds the turn.
+
+    Gives the turn the images and files that the agent made, and the confirmation that it waits for.
+    """
     name = turn.program.names.by_id[turn.holder_id]
     seen = [event for event in events if not event.partial]
-    for event in reversed(seen):
-        if event.author == name and event.content and (text := _text(event.content)):
-            return Said(text, seen)
-    return Said("", seen)
+    Confirmations(seen, (turn.key,)).ask_first(turn)
+    said = ""
+    for event in seen:
+        if event.author != name or not event.content:
+            continue
+        said = _text(event.content) or said
+        for part in event.content.parts or []:
+            if part.inline_data and part.inline_data.data:
+                media_type = part.inline_data.mime_type or "application/octet-stream"
+                turn.report.add_item(content.data_item(part.inline_data.data, media_type))
+            elif part.file_data and part.file_data.file_uri:
+                media_type = part.file_data.mime_type or "application/octet-stream"
+                turn.report.add_item(content.uri_item(part.file_data.file_uri, media_type))
+    return Said(said, seen)
 
 
-def _text(content: types.Content) -> str:
-    return "".join(part.text for part in content.parts or [] if part.text and not part.thought)
+def _user_content(turn: RoutedTurn) -> types.Content:
+    """Return the user's message: its text, images and files."""
+    parts = [types.Part(text=turn.user_text)] if turn.user_text or not turn.items else []
+    for item in turn.items:
+        if item.uri:
+            parts.append(types.Part.from_uri(file_uri=item.uri, mime_type=item.content_type))
+        else:
+            parts.append(types.Part.from_bytes(data=item.data, mime_type=item.content_type))
+    return types.Content(role="user", parts=parts)
+
+
+def _text(said: types.Content) -> str:
+    return "".join(part.text for part in said.parts or [] if part.text and not part.thought)
 
 
 def _content(role: str, text: str) -> types.Content:

@@ -13,54 +13,71 @@ service is asked before the handoff happens.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+import base64
+from collections.abc import (
+    AsyncIterator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from langchain.agents.middleware import AgentMiddleware, ModelRequest
 from langchain_core.messages import (
     AIMessage,
-    AnyMessage,
     HumanMessage,
-    SystemMessage,
-    ToolMessage,
 )
-from langchain_core.tools import BaseTool, StructuredTool
-from langgraph.config import get_config
-from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command, Send
 
-from agent_routing.integrations import agent_tools, steps
-from agent_routing.integrations.agent_tools import ASK, COMPLETE, TRANSFER
-from agent_routing.integrations.routed_run import AgentView, Said
+from agent_routing import content
+from agent_routing.content import Item
+from agent_routing.integrations import steps
+from agent_routing.integrations.graph_interrupts import (
+    REQUEST_KEY,
+    TASK_KEY,
+    ResumeValue,
+    Waiting,
+    aside_thread,
+    ask_first,
+    decided_input,
+    default_resume_value,
+    is_of,
+    lost,
+    must_stay_aside,
+    refused_input,
+    text_since,
+)
+from agent_routing.integrations.graph_middleware import TURN_KEY, RoutingMiddleware, RunningTurn
+from agent_routing.integrations.routed_run import Said
 from agent_routing.integrations.routed_runs import (
     CameTo,
     RoutedBlockingStream,
     RoutedRuns,
-    RoutedStream,
 )
 from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
-_TURN: Final = "__agent_routing_turn"
-"""The key of the turn in a run's configuration. LangGraph does not store such keys in
-checkpoints."""
+__all__ = ["RoutedGraph", "RoutingMiddleware"]
 
 _STREAM_OPTIONS: Final[Mapping[str, Any]] = {"stream_mode": "messages", "subgraphs": True}
 """What is streamed by default."""
 
-_OWN_TOOLS: Final = frozenset({TRANSFER, ASK, COMPLETE})
+REFUSALS_MAX: Final = 5
+"""Times that a run continues without an approval that it cannot get; then it ends as it is."""
+
+_BLOCKS: Final = ("image", "audio", "video")
+"""Kinds of content that LangChain's messages tell from files, by media type."""
 
 _EDGES: Final = frozenset({"__start__", "__end__"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A turn, and the client for its calls."""
+@dataclass(slots=True)
+class _Plan:
+    """One run of the graph. known: ids of the messages that were in its thread before."""
 
-    client: AnyClient
-    turn: RoutedTurn
+    given: Any
+    config: dict[str, Any]
+    known: frozenset[str] = frozenset()
+    refusals: int = 0
 
 
 class RoutedGraph(RoutedRuns):
@@ -70,7 +87,12 @@ class RoutedGraph(RoutedRuns):
     and active_agent in its state, as create_swarm() makes it. Its agents have the
     RoutingMiddleware. agents: the names of the nodes that are agents, if not all are; each is an id
     or alias of the registry. config: for every run; configurable.thread_id is the session's id
-    unless it is given.
+    unless it is given. resume_value: what interrupt() returns for a decision; default: what
+    LangChain's human-in-the-loop middleware expects, and for other interrupts True or False. The
+    methods' options= are arguments of invoke() and stream(); config in them is added to config.
+
+    Raises ValueError for a graph that always begins at the same agent, such as those of
+    create_supervisor().
     """
 
     def __init__(
@@ -80,297 +102,202 @@ class RoutedGraph(RoutedRuns):
         *,
         agents: Iterable[str] = (),
         config: Mapping[str, Any] | None = None,
+        resume_value: ResumeValue = default_resume_value,
     ) -> None:
         names = tuple(agents) or tuple(name for name in graph.nodes if name not in _EDGES)
+        if (fixed := _fixed_start(graph, names)) is not None:
+            raise ValueError(
+                f"the graph begins every run at {fixed!r}, so no other agent could keep the"
+                " conversation: its edge from START is fixed, as in the graphs of"
+                " create_supervisor(). Use create_swarm(), or route from START by active_agent"
+            )
         super().__init__(client, names)
         self._graph = graph
         self._config = dict(config or {})
-
-    def stream(
-        self, text: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
-    ) -> RoutedStream:
-        """Do as run(), streaming: iterate over the graph's chunks, then read .run.
-
-        options: for astream(), such as stream_mode and subgraphs. A stream that is not read to its
-        end leaves its turn open; the next message overtakes it.
-        """
-        streamed = partial(self._streamed, options=options)
-        return RoutedStream(self._client, self._program.converse(text, fields), streamed)
+        self._resume_value = resume_value
 
     def stream_sync(
         self, text: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
     ) -> RoutedBlockingStream:
         """Do as stream(), blocking."""
-        streamed = partial(self._streamed_blocking, options=options)
-        return RoutedBlockingStream(self._client, self._program.converse(text, fields), streamed)
+        flow = self._program.converse(text, fields, options)
+        return RoutedBlockingStream(self._client, flow, self._streamed_blocking)
 
     async def _segment(self, segment: Segment) -> Said:
-        given_input, config = self._prepared(segment)
-        return _said(await self._graph.ainvoke(given_input, config), segment.turn)
+        plan, options = await self._begin(segment)
+        result = await self._graph.ainvoke(plan.given, plan.config, **options)
+        while self._must_refuse(segment.turn, plan, waiting := await self._waiting(plan), result):
+            result = await self._graph.ainvoke(plan.given, plan.config, **options)
+        return _said(result, segment.turn, plan, waiting)
 
     def _segment_blocking(self, segment: Segment) -> Said:
-        given_input, config = self._prepared(segment)
-        return _said(self._graph.invoke(given_input, config), segment.turn)
+        plan, options = self._begin_blocking(segment)
+        result = self._graph.invoke(plan.given, plan.config, **options)
+        while self._must_refuse(
+            segment.turn, plan, waiting := self._waiting_blocking(plan), result
+        ):
+            result = self._graph.invoke(plan.given, plan.config, **options)
+        return _said(result, segment.turn, plan, waiting)
 
-    async def _streamed(
-        self, segment: Segment, came_to: CameTo, options: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[Any]:
-        given_input, config = self._prepared(segment)
-        seen = _LastState({**_STREAM_OPTIONS, **(options or {})})
-        async for chunk in self._graph.astream(given_input, config, **seen.options):
-            for shown in seen.of(chunk):
-                yield shown
-        came_to(_said(seen.state, segment.turn))
+    async def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
+        plan, options = await self._begin(segment)
+        seen = _LastState({**_STREAM_OPTIONS, **options})
+        is_again = True
+        waiting: Waiting | None = None
+        while is_again:
+            async for chunk in self._graph.astream(plan.given, plan.config, **seen.options):
+                for shown in seen.of(chunk):
+                    yield shown
+            waiting = await self._waiting(plan)
+            is_again = self._must_refuse(segment.turn, plan, waiting, seen.state)
+        came_to(_said(seen.state, segment.turn, plan, waiting))
 
-    def _streamed_blocking(
-        self, segment: Segment, came_to: CameTo, options: Mapping[str, Any] | None = None
-    ) -> Iterator[Any]:
-        given_input, config = self._prepared(segment)
-        seen = _LastState({**_STREAM_OPTIONS, **(options or {})})
-        for chunk in self._graph.stream(given_input, config, **seen.options):
-            yield from seen.of(chunk)
-        came_to(_said(seen.state, segment.turn))
+    def _streamed_blocking(self, segment: Segment, came_to: CameTo) -> Iterator[Any]:
+        plan, options = self._begin_blocking(segment)
+        seen = _LastState({**_STREAM_OPTIONS, **options})
+        is_again = True
+        waiting: Waiting | None = None
+        while is_again:
+            for chunk in self._graph.stream(plan.given, plan.config, **seen.options):
+                yield from seen.of(chunk)
+            waiting = self._waiting_blocking(plan)
+            is_again = self._must_refuse(segment.turn, plan, waiting, seen.state)
+        came_to(_said(seen.state, segment.turn, plan, waiting))
 
-    def _prepared(self, segment: Segment) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the graph's input and configuration for a run."""
+    async def _begin(self, segment: Segment) -> tuple[_Plan, dict[str, Any]]:
+        """Return a run of the graph, and the other arguments of its methods."""
         turn = segment.turn
-        configurable = {
-            # Without a session, as in an outage, a message is a thread of its own.
-            "thread_id": turn.run.session_id or turn.dispatch.request_id,
-            **self._config.get("configurable", {}),
-            _TURN: _Running(self._client, turn),
+        options = dict(turn.options)
+        config = {**self._config, **options.pop("config", {})}
+        thread_id = self._thread_id(turn, config)
+        if not self._graph.checkpointer:
+            return self._plan(segment, config, thread_id, ()), options
+        requests: tuple[str, ...] = ()
+        if turn.decided is not None:
+            requests = await steps.do(self._client, turn.paused_requests())
+        waiting = await self._waiting_in(config, thread_id)
+        if (requests and not is_of(waiting, requests)) or (
+            not requests and await steps.do(self._client, must_stay_aside(turn, waiting))
+        ):
+            waiting = await self._waiting_in(config, aside_thread(turn, thread_id))
+        return self._plan(segment, config, thread_id, requests, waiting), options
+
+    def _begin_blocking(self, segment: Segment) -> tuple[_Plan, dict[str, Any]]:
+        """Do as _begin(), blocking."""
+        turn = segment.turn
+        options = dict(turn.options)
+        config = {**self._config, **options.pop("config", {})}
+        thread_id = self._thread_id(turn, config)
+        if not self._graph.checkpointer:
+            return self._plan(segment, config, thread_id, ()), options
+        requests: tuple[str, ...] = ()
+        if turn.decided is not None:
+            requests = steps.do_blocking(self._client, turn.paused_requests())
+        waiting = self._waiting_in_blocking(config, thread_id)
+        if (requests and not is_of(waiting, requests)) or (
+            not requests and steps.do_blocking(self._client, must_stay_aside(turn, waiting))
+        ):
+            waiting = self._waiting_in_blocking(config, aside_thread(turn, thread_id))
+        return self._plan(segment, config, thread_id, requests, waiting), options
+
+    def _plan(
+        self,
+        segment: Segment,
+        config: Mapping[str, Any],
+        thread_id: str,
+        requests: tuple[str, ...],
+        waiting: Waiting | None = None,
+    ) -> _Plan:
+        """Return the input and configuration of a run. requests: those that it continues."""
+        turn = segment.turn
+        running = RunningTurn(self._client, turn, frozenset((turn.key, *requests)))
+        given: Any = {
+            "messages": [HumanMessage(_content(turn), id=turn.key)],
+            "active_agent": segment.name,
         }
-        message = HumanMessage(turn.user_text, id=turn.key)
-        given = {"messages": [message], "active_agent": segment.name}
-        return given, {**self._config, "configurable": configurable}
+        known: frozenset[str] = frozenset()
+        if waiting is not None:
+            thread_id = waiting.thread_id
+            known = frozenset(message.id for message in waiting.messages)
+            if requests:
+                if not is_of(waiting, requests):
+                    raise lost(thread_id)
+                given = decided_input(turn, waiting, self._resume_value)
+        whole = {
+            **config,
+            "configurable": {
+                **config.get("configurable", {}),
+                "thread_id": thread_id,
+                TURN_KEY: running,
+            },
+            "metadata": {
+                **config.get("metadata", {}),
+                REQUEST_KEY: turn.key,
+                TASK_KEY: turn.dispatch.task_id,
+            },
+        }
+        return _Plan(given, whole, known)
+
+    def _thread_id(self, turn: RoutedTurn, config: Mapping[str, Any]) -> str:
+        # Without a session, as in an outage, a message is a thread of its own.
+        own = turn.run.session_id or turn.dispatch.request_id
+        return str(config.get("configurable", {}).get("thread_id") or own)
+
+    async def _waiting_in(self, config: Mapping[str, Any], thread_id: str) -> Waiting:
+        place = _at(config, thread_id)
+        return Waiting(thread_id, await self._graph.aget_state(place, subgraphs=True))
+
+    def _waiting_in_blocking(self, config: Mapping[str, Any], thread_id: str) -> Waiting:
+        place = _at(config, thread_id)
+        return Waiting(thread_id, self._graph.get_state(place, subgraphs=True))
+
+    async def _waiting(self, plan: _Plan) -> Waiting | None:
+        """Return the thread after a run; None without a checkpointer."""
+        if not self._graph.checkpointer:
+            return None
+        return await self._waiting_in(plan.config, plan.config["configurable"]["thread_id"])
+
+    def _waiting_blocking(self, plan: _Plan) -> Waiting | None:
+        """Do as _waiting(), blocking."""
+        if not self._graph.checkpointer:
+            return None
+        return self._waiting_in_blocking(plan.config, plan.config["configurable"]["thread_id"])
+
+    def _must_refuse(
+        self, turn: RoutedTurn, plan: _Plan, waiting: Waiting | None, result: Any
+    ) -> bool:
+        """Tell whether the run continues because it cannot wait for an approval, and prepare that.
+
+        Raises RuntimeError for an interrupt in a graph without a checkpointer.
+        """
+        if waiting is None:
+            if isinstance(result, Mapping) and result.get("__interrupt__"):
+                raise RuntimeError(
+                    "an agent called interrupt(), and the graph has no checkpointer that keeps the"
+                    " run: compile it with one"
+                )
+            return False
+        if not waiting.interrupts:
+            return False
+        if not turn.no_approval:
+            ask_first(turn, waiting)
+            return False
+        plan.refusals += 1
+        plan.given = refused_input(turn, waiting, self._resume_value)
+        return plan.refusals <= REFUSALS_MAX
 
 
-class RoutingMiddleware(AgentMiddleware[Any, Any]):
-    """The middleware for the agents of a RoutedGraph. One instance may serve all of them.
-
-    It adds the tools transfer_to_agent, ask_user and complete_task, and gives each model call the
-    agent's instructions and its own past turns, without other agents' texts. transfer: whether to
-    add transfer_to_agent; set it to False for agents with their own handoff tools.
-
-    A graph without LangChain's agents can use wrap_tool_call and awrap_tool_call in its ToolNode.
-    """
-
-    def __init__(self, *, transfer: bool = True) -> None:
-        super().__init__()
-        ending = [
-            _bare_tool(ASK, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS, ends=True),
-            _bare_tool(
-                COMPLETE,
-                agent_tools.COMPLETE_DESCRIPTION,
-                agent_tools.COMPLETE_PARAMETERS,
-                ends=True,
-            ),
-        ]
-        self.tools = [_transfer_tool(()), *ending] if transfer else ending
-
-    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[..., Any]) -> Any:
-        """Give the model what its agent may see."""
-        if (running := _running()) is None:
-            return handler(request)
-        view = steps.do_blocking(running.client, running.turn.view())
-        past = steps.do_blocking(running.client, running.turn.past())
-        return handler(_for_agent(request, running.turn, view, past))
-
-    async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[..., Awaitable[Any]]
-    ) -> Any:
-        """Give the model what its agent may see."""
-        if (running := _running()) is None:
-            return await handler(request)
-        view = await steps.do(running.client, running.turn.view())
-        past = await steps.do(running.client, running.turn.past())
-        return await handler(_for_agent(request, running.turn, view, past))
-
-    def wrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
-    ) -> ToolMessage | Command[Any]:
-        """Ask the service about a tool's handoff. The model reads why it was refused."""
-        running = _running()
-        result = _own_tool(running, request)
-        result = handler(request) if result is None else result
-        target = _target_of(result)
-        if running is None or not target:
-            return result
-        refusal = steps.do_blocking(running.client, _hand_over(running.turn, request, target))
-        return result if refusal is None else _refused(request, refusal)
-
-    async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
-    ) -> ToolMessage | Command[Any]:
-        """Ask the service about a tool's handoff. The model reads why it was refused."""
-        running = _running()
-        result = _own_tool(running, request)
-        result = await handler(request) if result is None else result
-        target = _target_of(result)
-        if running is None or not target:
-            return result
-        refusal = await steps.do(running.client, _hand_over(running.turn, request, target))
-        return result if refusal is None else _refused(request, refusal)
+def _at(config: Mapping[str, Any], thread_id: str) -> dict[str, Any]:
+    """Return the configuration with which a thread is read."""
+    return {**config, "configurable": {**config.get("configurable", {}), "thread_id": thread_id}}
 
 
-def _running() -> _Running | None:
-    """Return the turn of this run; None outside a routed run."""
-    found = get_config().get("configurable", {}).get(_TURN)
-    return found if isinstance(found, _Running) else None
-
-
-def _for_agent(
-    request: ModelRequest[Any],
-    turn: RoutedTurn,
-    view: AgentView,
-    past: Iterable[tuple[str, str]],
-) -> ModelRequest[Any]:
-    """Return a model's request with its agent's instructions, tools and past."""
-    own = request.system_message.text if request.system_message else ""
-    system = f"{own}\n\n{view.instructions}" if own else view.instructions
-    messages: list[AnyMessage] = [
-        HumanMessage(text) if role == "user" else AIMessage(text) for role, text in past
-    ]
-    if turn.note:
-        messages.append(HumanMessage(turn.note))
-    name = turn.program.names.by_id[turn.holder_id]
-    messages.extend(_own_messages(request.messages, turn.key, name))
-    tools = [
-        tool for tool in request.tools if not (isinstance(tool, BaseTool) and tool.name == TRANSFER)
-    ]
-    if len(tools) < len(request.tools) and view.targets:
-        tools.append(_transfer_tool(view.targets))
-    return request.override(system_message=SystemMessage(system), messages=messages, tools=tools)
-
-
-def _own_messages(messages: Iterable[AnyMessage], key: str, name: str) -> list[AnyMessage]:
-    """Return the user's message of this run, and what its agent said and called since then.
-
-    key: the id of the user's message. A tool call without a result, because another call of the
-    same answer handed over, gets one that says so: providers need a result for each.
-    """
-    own: list[AnyMessage] = []
-    called: dict[str, str] = {}
-    is_begun = False
-    for message in messages:
-        if message.id == key:
-            is_begun = True
-            own.append(message)
-        elif not is_begun:
-            continue
-        elif isinstance(message, AIMessage) and message.name == name:
-            own.extend(_unanswered(called))
-            own.append(message)
-            called = {call["id"] or "": call["name"] for call in message.tool_calls}
-        elif isinstance(message, ToolMessage) and message.tool_call_id in called:
-            del called[message.tool_call_id]
-            own.append(message)
-    own.extend(_unanswered(called))
-    return own
-
-
-def _unanswered(called: Mapping[str, str]) -> list[ToolMessage]:
-    return [
-        ToolMessage("not executed", name=name, tool_call_id=call_id, status="error")
-        for call_id, name in called.items()
-    ]
-
-
-def _target_of(result: object) -> str:
-    """Return the node to which a tool's result hands over; empty if it is not a handoff."""
-    if not isinstance(result, Command) or result.graph != Command.PARENT:
-        return ""
-    goto = result.goto
-    if isinstance(goto, (list, tuple)):
-        goto = goto[0] if len(goto) == 1 else ""
-    return str(goto.node if isinstance(goto, Send) else goto)
-
-
-def _hand_over(turn: RoutedTurn, request: ToolCallRequest, target: str) -> steps.Calls[str | None]:
-    """Return the calls that ask the service about a handoff."""
-    given = request.tool_call["args"]
-    return turn.hand_over(
-        target,
-        from_name=_speaker(request.state),
-        **{key: str(given.get(key) or "") for key in ("reason", "context", "message", "mode")},
-    )
-
-
-def _speaker(state: Any) -> str:
-    """Return the name of the agent that called a tool; empty if its answer has no name."""
-    for message in reversed(state["messages"] if isinstance(state, dict) else ()):
-        if isinstance(message, AIMessage):
-            return message.name or ""
-    return ""
-
-
-def _refused(request: ToolCallRequest, refusal: str) -> ToolMessage:
-    return _tool_result(request, refusal, status="error")
-
-
-def _tool_result(
-    request: ToolCallRequest, text: str, status: Literal["success", "error"] = "success"
-) -> ToolMessage:
-    """Return the result of a tool call for the model."""
-    call = request.tool_call
-    return ToolMessage(text, name=call["name"], tool_call_id=call["id"] or "", status=status)
-
-
-def _own_tool(
-    running: _Running | None, request: ToolCallRequest
-) -> ToolMessage | Command[Any] | None:
-    """Return the result of a call of this module's tools; None for any other tool."""
-    name, given = request.tool_call["name"], request.tool_call["args"]
-    if name not in _OWN_TOOLS:
+def _fixed_start(graph: Any, names: tuple[str, ...]) -> str | None:
+    """Return the agent at which a graph of several agents always begins; None if there is none."""
+    edges = getattr(getattr(graph, "builder", None), "edges", ())
+    if len(names) < 2:  # noqa: PLR2004 - one agent may always begin
         return None
-    if running is None:
-        return _refused(request, f"{name} was not executed: no conversation is being routed")
-    turn = running.turn
-    speaker = _speaker(request.state)
-    if name == ASK:
-        return _tool_result(request, turn.ask(speaker, str(given.get("question") or "")))
-    if name == COMPLETE:
-        answer, summary = str(given.get("answer") or ""), str(given.get("summary") or "")
-        return _tool_result(request, turn.complete(speaker, answer, summary))
-    names = turn.program.names
-    wanted = str(given.get("agent_id") or "")
-    node = names.name(names.agent_id(wanted) or "") or wanted
-    messages = [*request.state["messages"], _tool_result(request, f"handed over to {node}")]
-    return Command(
-        goto=node, graph=Command.PARENT, update={"messages": messages, "active_agent": node}
-    )
-
-
-def _bare_tool(
-    name: str, description: str, parameters: Iterable[agent_tools.Parameter], *, ends: bool
-) -> StructuredTool:
-    """Return a tool as a model sees it; the middleware executes it."""
-
-    def unrouted(**_given: object) -> str:
-        return f"{name} was not executed: no conversation is being routed"
-
-    return StructuredTool.from_function(
-        func=unrouted,
-        name=name,
-        description=description,
-        args_schema=agent_tools.json_schema(parameters),
-        return_direct=ends,
-    )
-
-
-def _transfer_tool(targets: Iterable[tuple[str, Any]]) -> StructuredTool:
-    """Return transfer_to_agent, for the agents to which an agent may hand over."""
-    known = tuple(targets)
-    return _bare_tool(
-        TRANSFER,
-        agent_tools.describe_transfer(known),
-        agent_tools.transfer_parameters(name for name, _ in known),
-        ends=False,
-    )
+    return next((end for start, end in edges if start == "__start__" and end in names), None)
 
 
 class _LastState:
@@ -400,12 +327,49 @@ class _LastState:
         yield parts[0] if len(parts) == 1 else parts
 
 
-def _said(state: Any, turn: RoutedTurn) -> Said:
-    """Return the result of a run: the last text of the agent that holds the turn."""
+def _said(state: Any, turn: RoutedTurn, plan: _Plan, waiting: Waiting | None) -> Said:
+    """Return the result of a run: the last text of the agent that holds the turn.
+
+    Gives the turn the images and files among the agent's messages.
+    """
     name = turn.program.names.by_id[turn.holder_id]
-    for message in reversed(state["messages"]):
-        if message.id == turn.key:
-            break
-        if isinstance(message, AIMessage) and message.name in (name, None):
-            return Said(str(message.text), state)
-    return Said("", state)
+    # An agent that waits has not yet given its messages to the graph.
+    messages = waiting.messages if waiting and waiting.interrupts else state["messages"]
+    begun = max((at for at, each in enumerate(messages) if each.id == turn.key), default=-1)
+    own = messages[begun + 1 :]
+    for message in own:
+        if isinstance(message, AIMessage) and message.id not in plan.known:
+            for block in message.content_blocks:
+                if (item := _item_of(block)) is not None:
+                    turn.report.add_item(item)
+    return Said(text_since(own, plan.known, name), state)
+
+
+def _content(turn: RoutedTurn) -> Any:
+    """Return the user's message: its text, or a list of its text, images and files."""
+    if not turn.items:
+        return turn.user_text
+    blocks: list[dict[str, Any]] = []
+    if turn.user_text:
+        blocks.append({"type": "text", "text": turn.user_text})
+    for item in turn.items:
+        media_type = item.content_type.partition(";")[0]
+        kind = media_type.partition("/")[0]
+        block = {"type": kind if kind in _BLOCKS else "file", "mime_type": media_type}
+        if item.uri:
+            blocks.append({**block, "url": item.uri})
+        else:
+            blocks.append({**block, "base64": base64.b64encode(item.data).decode()})
+    return blocks
+
+
+def _item_of(block: Any) -> Item | None:
+    """Return an image or file of an agent's message; None for other content."""
+    if block.get("type") not in (*_BLOCKS, "file"):
+        return None
+    media_type = block.get("mime_type") or "application/octet-stream"
+    if url := block.get("url"):
+        return content.uri_item(url, media_type)
+    if data := block.get("base64"):
+        return content.data_item(base64.b64decode(data), media_type)
+    return None

@@ -13,9 +13,13 @@ gets transfer_to_agent, for the agents that the registry allows.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import inspect
 import json
+import mimetypes
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from agents import (
@@ -26,20 +30,28 @@ from agents import (
     HandoffInputData,
     ItemHelpers,
     RunContextWrapper,
+    RunHooks,
     Runner,
+    RunState,
     ToolsToFinalOutputResult,
     handoff,
 )
 from agents.items import MessageOutputItem
 
+from agent_routing import content
 from agent_routing.integrations import agent_tools, steps
-from agent_routing.integrations.agent_tools import ASK, COMPLETE, TRANSFER
+from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
+from agent_routing.integrations.approvals import describe_call
+from agent_routing.integrations.kept_runs import FileKeptRuns, KeptRuns, taken
 from agent_routing.integrations.routed_run import AgentView, Said
 from agent_routing.integrations.routed_runs import CameTo, RoutedRuns
 from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
-_ENDING_TOOLS: Final = frozenset({ASK, COMPLETE})
+_ENDING_TOOLS: Final = frozenset({ASK, COMPLETE, CONSULT})
+
+REFUSALS_MAX: Final = 5
+"""Times that a run continues without an approval that it cannot get; then it ends as it is."""
 
 
 class RoutedAgents(RoutedRuns):
@@ -47,7 +59,9 @@ class RoutedAgents(RoutedRuns):
 
     client: methods ending in _sync need a blocking one. agents: all agents of the program, each
     with its id or an alias of the registry as its name. run_options: for Runner.run() and its
-    variants, such as run_config, context, hooks or max_turns.
+    variants, such as run_config, context, hooks or max_turns. kept_runs: where runs wait for an
+    approval; default: a folder of this user on this machine (FileKeptRuns). The methods' options=
+    override run_options.
     """
 
     def __init__(
@@ -56,46 +70,134 @@ class RoutedAgents(RoutedRuns):
         agents: Iterable[Agent[Any]],
         *,
         run_options: Mapping[str, Any] | None = None,
+        kept_runs: KeptRuns | None = None,
     ) -> None:
         self._agents = {agent.name: agent for agent in agents}
         super().__init__(client, self._agents)
         self._run_options = dict(run_options or {})
+        self._kept_runs = kept_runs or FileKeptRuns()
 
     async def _segment(self, segment: Segment) -> Said:
-        prepared = _Prepared(self._client, self._agents, segment.turn)
-        result = await Runner.run(
-            prepared.agent(segment.name), await prepared.first_input(), **self._run_options
-        )
+        prepared, options = self._prepared(segment)
+        agent, given = await prepared.begin(segment.name)
+        result = await Runner.run(agent, given, **options)
+        while (refused := prepared.refuse_approvals(result)) is not None:
+            result = await Runner.run(agent, refused, **options)
+        await asyncio.to_thread(prepared.keep, result)
         return _said(result, segment.turn)
 
     def _segment_blocking(self, segment: Segment) -> Said:
-        prepared = _Prepared(self._client, self._agents, segment.turn)
-        past = steps.do_blocking(self._client, segment.turn.past())
-        result = Runner.run_sync(
-            prepared.agent(segment.name), prepared.input(past), **self._run_options
-        )
+        prepared, options = self._prepared(segment)
+        agent, given = prepared.begin_blocking(segment.name)
+        result = Runner.run_sync(agent, given, **options)
+        while (refused := prepared.refuse_approvals(result)) is not None:
+            result = Runner.run_sync(agent, refused, **options)
+        prepared.keep(result)
         return _said(result, segment.turn)
 
     async def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
-        prepared = _Prepared(self._client, self._agents, segment.turn)
-        result = Runner.run_streamed(
-            prepared.agent(segment.name), await prepared.first_input(), **self._run_options
-        )
+        prepared, options = self._prepared(segment)
+        agent, given = await prepared.begin(segment.name)
+        result = Runner.run_streamed(agent, given, **options)
         async for event in result.stream_events():
             yield event
+        while (refused := prepared.refuse_approvals(result)) is not None:
+            result = Runner.run_streamed(agent, refused, **options)
+            async for event in result.stream_events():
+                yield event
+        await asyncio.to_thread(prepared.keep, result)
         came_to(_said(result, segment.turn))
+
+    def _prepared(self, segment: Segment) -> tuple[_Prepared, dict[str, Any]]:
+        """Return the copies of the agents for a run, and its options."""
+        options = {**self._run_options, **segment.turn.options}
+        context = options.get("context")
+        options["hooks"] = RecordedSteps(segment.turn, options.get("hooks"))
+        prepared = _Prepared(self._client, self._agents, segment.turn, self._kept_runs, context)
+        return prepared, options
 
 
 class _Prepared:
     """The copies of a program's agents for one run."""
 
     def __init__(
-        self, client: AnyClient, agents: Mapping[str, Agent[Any]], turn: RoutedTurn
+        self,
+        client: AnyClient,
+        agents: Mapping[str, Agent[Any]],
+        turn: RoutedTurn,
+        kept_runs: KeptRuns,
+        context: object,
     ) -> None:
         self._client = client
         self._originals = agents
         self._turn = turn
+        self._kept_runs = kept_runs
+        self._context = context
         self._copies: dict[str, Agent[Any]] = {}
+        self._refusals = 0
+
+    async def begin(self, name: str) -> tuple[Agent[Any], Any]:
+        """Return the agent of a run, and its input: the message, or a kept run."""
+        if self._turn.decided is not None:
+            requests = await steps.do(self._client, self._turn.paused_requests())
+            if requests:
+                state = await asyncio.to_thread(self._take, requests[0])
+                return await self._resumed(state)
+        return self.agent(name), await self.first_input()
+
+    def begin_blocking(self, name: str) -> tuple[Agent[Any], Any]:
+        """Do as begin(), in a thread without an event loop."""
+        if self._turn.decided is not None:
+            requests = steps.do_blocking(self._client, self._turn.paused_requests())
+            if requests:
+                # asyncio.run() would end the event loop that the SDK keeps for blocking runs.
+                loop = asyncio.new_event_loop()
+                try:
+                    return loop.run_until_complete(self._resumed(self._take(requests[0])))
+                finally:
+                    loop.close()
+        return self.agent(name), self.input(steps.do_blocking(self._client, self._turn.past()))
+
+    def _take(self, request_id: str) -> str:
+        return taken(self._kept_runs, self._turn.run.session_id, request_id)
+
+    async def _resumed(self, kept: str) -> tuple[Agent[Any], Any]:
+        """Return a kept run with the decision about the first call that waits."""
+        decided = self._turn.decided
+        assert decided is not None
+        # The SDK finds agents by name from the one given; the copies do not refer to each other.
+        copies = [self.agent(name) for name in self._originals]
+        state = await RunState.from_string(
+            Agent(name="agent_routing", handoffs=copies), kept, context_override=self._context
+        )
+        waiting = state.get_interruptions()[0]
+        if decided.is_approved:
+            state.approve(waiting)
+        else:
+            state.reject(waiting, rejection_message=decided.rejection)
+        return self.agent(state._current_agent.name), state  # noqa: SLF001 - no public way
+
+    def refuse_approvals(self, result: Any) -> Any:
+        """Return the state with which the run continues if it cannot wait; None if it can."""
+        reason = self._turn.no_approval
+        if not reason or not result.interruptions or self._refusals >= REFUSALS_MAX:
+            return None
+        self._refusals += 1
+        state = result.to_state()
+        for item in result.interruptions:
+            state.reject(item, rejection_message=reason)
+        return state
+
+    def keep(self, result: Any) -> None:
+        """Keep a run that waits for an approval, and end the turn with it."""
+        if not result.interruptions or self._turn.no_approval:
+            return
+        # One decision at a time; the next call is asked about when the run continues.
+        waiting = result.interruptions[0]
+        state = result.to_state().to_string()
+        self._kept_runs.save(self._turn.run.session_id, self._turn.key, state)
+        prompt = describe_call(waiting.name or "tool", waiting.arguments or "")
+        self._turn.need_approval(prompt, waiting.name or "tool", waiting.arguments or "")
 
     def agent(self, name: str) -> Agent[Any]:
         """Return the copy of an agent, by its name in the program."""
@@ -115,10 +217,10 @@ class _Prepared:
 
     def input(self, past: Iterable[tuple[str, str]]) -> list[Any]:
         """Return an input: past turns, a note about the dispatch, and the user's message."""
-        items = [{"role": role, "content": text} for role, text in past]
+        items: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in past]
         if self._turn.note:
             items.append({"role": "user", "content": self._turn.note})
-        items.append({"role": "user", "content": self._turn.user_text})
+        items.append({"role": "user", "content": _content(self._turn)})
         return items
 
     def _instructions(self, original: Agent[Any]) -> Callable[..., Any]:
@@ -135,7 +237,7 @@ class _Prepared:
         return instructions
 
     def _tools(self, agent_name: str) -> list[FunctionTool]:
-        """Return an agent's ask_user and complete_task."""
+        """Return an agent's ask_user, complete_task and consult_agent."""
 
         async def ask(_context: object, arguments: str) -> str:
             return self._turn.ask(agent_name, _read(arguments).get("question", ""))
@@ -145,23 +247,29 @@ class _Prepared:
             answer, summary = given.get("answer", ""), given.get("summary", "")
             return self._turn.complete(agent_name, answer, summary)
 
-        return [
-            FunctionTool(
-                name=name,
-                description=description,
-                params_json_schema=agent_tools.json_schema(parameters, strict=True),
-                on_invoke_tool=invoke,
+        async def consult(_context: object, arguments: str) -> str:
+            given = _read(arguments)
+            return self._turn.consult(
+                agent_name, given.get("agent_id", ""), given.get("question", "")
             )
-            for name, description, parameters, invoke in (
-                (ASK, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS, ask),
-                (
-                    COMPLETE,
-                    agent_tools.COMPLETE_DESCRIPTION,
-                    agent_tools.COMPLETE_PARAMETERS,
-                    complete,
-                ),
+
+        async def offer_consult(_context: object, _agent: object) -> bool:
+            view = await self.view()
+            consulting.description = agent_tools.describe_consult(view.targets)
+            consulting.params_json_schema = agent_tools.json_schema(
+                agent_tools.consult_parameters(view.target_names), strict=True
             )
-        ]
+            return bool(view.targets) and self._turn.may_consult
+
+        asking = _tool(ASK, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS, ask)
+        completing = _tool(
+            COMPLETE, agent_tools.COMPLETE_DESCRIPTION, agent_tools.COMPLETE_PARAMETERS, complete
+        )
+        consulting = _tool(
+            CONSULT, agent_tools.NO_CONSULT, agent_tools.consult_parameters(()), consult
+        )
+        consulting.is_enabled = offer_consult
+        return [asking, completing, consulting]
 
     def _tool_use(self, original: Agent[Any]) -> Callable[..., Any]:
         """Return what ends a run: ask_user and complete_task, otherwise the agent's own setting."""
@@ -169,7 +277,7 @@ class _Prepared:
         async def final_output(
             context: RunContextWrapper[Any], results: list[FunctionToolResult]
         ) -> ToolsToFinalOutputResult:
-            if any(result.tool.name in _ENDING_TOOLS for result in results):
+            if self._turn.is_ended and any(result.tool.name in _ENDING_TOOLS for result in results):
                 return ToolsToFinalOutputResult(
                     is_final_output=True, final_output=self._turn.tool_text
                 )
@@ -308,11 +416,92 @@ class _Transfer(Handoff[Any, Any]):
         return self._refusal or super().get_transfer_message(agent)
 
 
+def _tool(
+    name: str,
+    description: str,
+    parameters: Iterable[agent_tools.Parameter],
+    invoke: Callable[..., Any],
+) -> FunctionTool:
+    return FunctionTool(
+        name=name,
+        description=description,
+        params_json_schema=agent_tools.json_schema(parameters, strict=True),
+        on_invoke_tool=invoke,
+    )
+
+
+class RecordedSteps(RunHooks[Any]):
+    """Records a run's tool calls as steps of the turn, and passes all on to the program's hooks."""
+
+    def __init__(self, turn: RoutedTurn, own: Any) -> None:
+        self._turn = turn
+        self._own = own or RunHooks()
+        self._began: dict[str, datetime] = {}
+
+    async def on_llm_start(self, *given: Any, **named: Any) -> None:
+        """Pass on."""
+        await self._own.on_llm_start(*given, **named)
+
+    async def on_llm_end(self, *given: Any, **named: Any) -> None:
+        """Pass on."""
+        await self._own.on_llm_end(*given, **named)
+
+    async def on_agent_start(self, *given: Any, **named: Any) -> None:
+        """Pass on."""
+        await self._own.on_agent_start(*given, **named)
+
+    async def on_agent_end(self, *given: Any, **named: Any) -> None:
+        """Pass on."""
+        await self._own.on_agent_end(*given, **named)
+
+    async def on_handoff(self, *given: Any, **named: Any) -> None:
+        """Pass on."""
+        await self._own.on_handoff(*given, **named)
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        """Note the time."""
+        self._began[getattr(context, "tool_call_id", "")] = datetime.now(UTC)
+        await self._own.on_tool_start(context, agent, tool)
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+        """Record the step."""
+        began = self._began.pop(getattr(context, "tool_call_id", ""), None)
+        if tool.name not in _ENDING_TOOLS:
+            given = getattr(context, "tool_arguments", "")
+            self._turn.report.add_step(tool.name, "tool", given, result, began)
+        await self._own.on_tool_end(context, agent, tool, result)
+
+
+def _content(turn: RoutedTurn) -> str | list[dict[str, Any]]:
+    """Return the user's message: its text, or a list of its text, images and files."""
+    if not turn.items:
+        return turn.user_text
+    parts: list[dict[str, Any]] = []
+    if turn.user_text:
+        parts.append({"type": "input_text", "text": turn.user_text})
+    for item in turn.items:
+        media_type = item.content_type.partition(";")[0]
+        data = f"data:{media_type};base64,{base64.b64encode(item.data).decode()}"
+        if media_type.startswith("image/"):
+            url = item.uri or data
+            parts.append({"type": "input_image", "image_url": url, "detail": "auto"})
+        elif item.uri:
+            parts.append({"type": "input_file", "file_url": item.uri})
+        else:
+            name = f"file{mimetypes.guess_extension(media_type) or ''}"
+            parts.append({"type": "input_file", "file_data": data, "filename": name})
+    return parts
+
+
 def _said(result: Any, turn: RoutedTurn) -> Said:
-    """Return the result of a run."""
+    """Return the result of a run, and give the turn the images that it made."""
+    for item in result.new_items:
+        if getattr(item.raw_item, "type", "") == "image_generation_call" and item.raw_item.result:
+            image = base64.b64decode(item.raw_item.result)
+            turn.report.add_item(content.data_item(image, "image/png"))
     if not turn.is_ended:
         output = result.final_output
-        return Said(output if isinstance(output, str) else _as_text(output), result)
+        return Said(output if isinstance(output, str) else agent_tools.as_text(output), result)
     # A tool ended the run; the text that the model wrote with the call is for the user too.
     texts: list[str] = []
     for item in reversed(result.new_items):
@@ -321,14 +510,6 @@ def _said(result: Any, turn: RoutedTurn) -> Said:
         elif item.type == "tool_call_output_item" and texts:
             break
     return Said("\n\n".join(reversed(texts)), result)
-
-
-def _as_text(output: Any) -> str:
-    """Return a structured output as text."""
-    if output is None:
-        return ""
-    dump = getattr(output, "model_dump_json", None)
-    return str(dump()) if dump is not None else json.dumps(output, default=str)
 
 
 def _read(arguments: str) -> dict[str, str]:

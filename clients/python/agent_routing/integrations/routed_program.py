@@ -12,16 +12,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent_routing.integrations.agent_names import AgentNames
+from agent_routing.integrations.approvals import Approval
 from agent_routing.integrations.local_memory import HISTORY_TURNS, LocalMemory
 from agent_routing.integrations.routed_run import RoutedRun, Said, Shown
 from agent_routing.integrations.routed_turn import AWAY, RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Call, Calls, Segment, Steps
+from agent_routing.plain_values import DecisionName
 from agent_routing.route_result import RouteResult
 from agent_routing.v1.agent_pb2 import AGENT_KIND_SYSTEM, Agent
 from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.routing_service_pb2 import (
     ListAgentsResponse,
     ListTurnsResponse,
+    ResumeTaskResponse,
     StatusResponse,
 )
 
@@ -40,8 +43,13 @@ class RoutedProgram:
         self.memory = LocalMemory()
         self._listed: ListAgentsResponse | None = None
 
-    def converse(self, text: str, fields: Mapping[str, Any]) -> Steps[RoutedRun]:
-        """Route a message, run its agents, report their answers. fields: of Client.route()."""
+    def converse(
+        self, text: str, fields: Mapping[str, Any], options: Mapping[str, Any] | None = None
+    ) -> Steps[RoutedRun]:
+        """Route a message, run its agents, report their answers.
+
+        fields: of Client.route(). options: of the framework, for this message.
+        """
         yield from self._know_the_registry()
         routed: RouteResult = yield Call("route", {"text": text, **fields})
         run = RoutedRun(
@@ -65,15 +73,53 @@ class RoutedProgram:
             if taken_up is None:
                 return run
             dispatch = taken_up
-        return (yield from self._go_on(run, dispatch, fields, is_local=routed.degraded))
+        return (yield from self._go_on(run, dispatch, fields, options, is_local=routed.degraded))
 
     def answer(
-        self, session_id: str, dispatch: Dispatch, fields: Mapping[str, Any]
+        self,
+        session_id: str,
+        dispatch: Dispatch,
+        fields: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
     ) -> Steps[RoutedRun]:
         """Answer a message that a frontend already routed. fields: user_id and locale."""
         yield from self._know_the_registry()
         run = RoutedRun(session_id=session_id)
-        return (yield from self._go_on(run, dispatch, fields, is_local=False))
+        return (yield from self._go_on(run, dispatch, fields, options, is_local=False))
+
+    def decide(
+        self,
+        approval: Approval,
+        decision: DecisionName,
+        fields: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
+    ) -> Steps[RoutedRun]:
+        """Decide a request for approval, and run the agent that asked.
+
+        fields: user_id, comment, and the locale of instructions.
+        """
+        given = dict(fields)
+        resumed: ResumeTaskResponse = yield Call(
+            "resume_task",
+            {
+                "task_id": approval.task_id,
+                "request_id": approval.request_id,
+                "decision": decision,
+                "session_id": approval.session_id,
+                "user_id": given.get("user_id", ""),
+                "comment": given.pop("comment", ""),
+            },
+        )
+        run = RoutedRun(session_id=resumed.session_id)
+        if not resumed.HasField("dispatch"):
+            return run
+        yield from self._know_the_registry()
+        # The decision may be a repeat, and the run may have ended since.
+        dispatch = yield from self._taken_up(run, resumed.dispatch, given)
+        if dispatch is None:
+            return run
+        run.reason = "TASK_RESUMED"
+        return (yield from self._go_on(run, dispatch, given, options, is_local=False))
 
     @property
     def home_id(self) -> str:
@@ -142,25 +188,38 @@ class RoutedProgram:
         self._listed = listed
 
     def _go_on(
-        self, run: RoutedRun, dispatch: Dispatch, fields: Mapping[str, Any], *, is_local: bool
+        self,
+        run: RoutedRun,
+        dispatch: Dispatch,
+        fields: Mapping[str, Any],
+        options: Mapping[str, Any] | None,
+        *,
+        is_local: bool,
     ) -> Steps[RoutedRun]:
         """Run agents for a dispatch, and for the dispatches that follow from it."""
         following: Dispatch | None = dispatch
         # The service ends this loop: it limits the hops of a message.
         while following is not None:
-            name = self.names.name(following.agent.agent_id)
-            if name is None:
+            if self.names.name(following.agent.agent_id) is None:
                 run.next = following
                 break
-            turn = RoutedTurn(self, run, following, fields, is_local=is_local)
+            turn = RoutedTurn(self, run, following, fields, options or {}, is_local=is_local)
+            following = yield from self._answered(run, turn)
+            if following is not None and following.handoff.message:
+                giver = getattr(following.handoff, "from").agent_id
+                run.shown.append(Shown(giver, following.handoff.message))
+        return run
+
+    def _answered(self, run: RoutedRun, turn: RoutedTurn) -> Steps[Dispatch | None]:
+        """Run the framework for a turn, and report it; return the dispatch that follows."""
+        while True:
             try:
-                said: Said = yield Segment(name, turn)
+                said: Said = yield Segment(self.names.by_id[turn.holder_id], turn)
             except Exception as error:
                 yield from turn.fail(error)
                 raise
             run.results.append(said.result)
             following = yield from turn.finish(said.text)
-            if following is not None and following.handoff.message:
-                giver = getattr(following.handoff, "from").agent_id
-                run.shown.append(Shown(giver, following.handoff.message))
-        return run
+            # A second refusal is an error of finish().
+            if not turn.is_refused:
+                return following

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_routing.errors import RoutingError
+from agent_routing.integrations.approvals import Approval
 from agent_routing.v1.agent_pb2 import Agent
 from agent_routing.v1.dispatch_pb2 import Dispatch, Suggestion
+from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import CompleteTurnResponse
 
 
@@ -29,9 +31,10 @@ class RoutedRun:
     session_id: the session, given or generated. shown: the texts for the user, in order. agent_id:
     the agent that answered last; empty if none did. reason: why the message went to the first
     agent, such as "STICKY". next: the dispatch to an agent of another program, if there is one:
-    pass it on. suggestion: the agent switch offered to the user, if there is one. answers: the
-    service's response to each answer. results: what the framework returned for each of its runs.
-    degraded: whether anything was decided without the service; error then says why.
+    pass it on. approval: what the run waits for, if an agent needs an approval. suggestion: the
+    agent switch offered to the user, if there is one. items: what agents answered besides text.
+    answers: the service's response to each answer. results: what the framework returned for each
+    of its runs. degraded: whether anything was decided without the service; error then says why.
     """
 
     session_id: str = ""
@@ -39,7 +42,9 @@ class RoutedRun:
     agent_id: str = ""
     reason: str = ""
     next: Dispatch | None = None
+    approval: Approval | None = None
     suggestion: Suggestion | None = None
+    items: list[Item] = field(default_factory=list)
     answers: list[CompleteTurnResponse] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     degraded: bool = False

@@ -7,13 +7,15 @@ framework's runs works.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from agent_routing.integrations import steps
+from agent_routing.integrations.approvals import Approval
 from agent_routing.integrations.routed_program import RoutedProgram
 from agent_routing.integrations.routed_run import RoutedRun, Said
 from agent_routing.integrations.steps import AnyClient, Segment, Steps
+from agent_routing.plain_values import DecisionName
 from agent_routing.v1.dispatch_pb2 import Dispatch
 
 CameTo = Callable[[object], None]
@@ -30,40 +32,93 @@ class RoutedRuns(ABC):
         self._client = client
         self._program = RoutedProgram(client, names)
 
-    async def run(self, text: str = "", **fields: Any) -> RoutedRun:
+    async def run(
+        self, text: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
+    ) -> RoutedRun:
         """Route a user's message, run its agents, and report how it ended.
 
-        fields: arguments of Client.route(): session_id, user_id, locale, channel and so on.
+        options: of the framework, for this message; they override those of the constructor. fields:
+        arguments of Client.route(): session_id, user_id, locale, channel and so on.
 
         Raises LookupError for an agent of the program that is not in the registry, RoutingError for
         what the service refuses, and the framework's errors, after the turn was reported as failed.
         """
-        return await steps.run(self._client, self._program.converse(text, fields), self._segment)
-
-    def run_sync(self, text: str = "", **fields: Any) -> RoutedRun:
-        """Do as run(), in a thread without an event loop."""
-        flow = self._program.converse(text, fields)
-        return steps.run_blocking(self._client, flow, self._segment_blocking)
-
-    async def answer(self, session_id: str, dispatch: Dispatch, **fields: Any) -> RoutedRun:
-        """Run the agents for a message that a frontend already routed.
-
-        fields: user_id, and the locale of instructions. Raises what run() raises.
-        """
-        flow = self._program.answer(session_id, dispatch, fields)
+        flow = self._program.converse(text, fields, options)
         return await steps.run(self._client, flow, self._segment)
 
-    def answer_sync(self, session_id: str, dispatch: Dispatch, **fields: Any) -> RoutedRun:
-        """Do as answer(), in a thread without an event loop."""
-        flow = self._program.answer(session_id, dispatch, fields)
+    def run_sync(
+        self, text: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
+    ) -> RoutedRun:
+        """Do as run(), in a thread without an event loop."""
+        flow = self._program.converse(text, fields, options)
         return steps.run_blocking(self._client, flow, self._segment_blocking)
 
-    def stream(self, text: str = "", **fields: Any) -> RoutedStream:
+    async def answer(
+        self,
+        session_id: str,
+        dispatch: Dispatch,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> RoutedRun:
+        """Run the agents for a message that a frontend already routed.
+
+        fields: user_id, and the locale of instructions. Raises what run() raises, and
+        ApprovedRunLost for a decided run that cannot continue.
+        """
+        flow = self._program.answer(session_id, dispatch, fields, options)
+        return await steps.run(self._client, flow, self._segment)
+
+    def answer_sync(
+        self,
+        session_id: str,
+        dispatch: Dispatch,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> RoutedRun:
+        """Do as answer(), in a thread without an event loop."""
+        flow = self._program.answer(session_id, dispatch, fields, options)
+        return steps.run_blocking(self._client, flow, self._segment_blocking)
+
+    async def decide(
+        self,
+        approval: Approval,
+        decision: DecisionName,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> RoutedRun:
+        """Approve or reject what a run waits for, and continue the run.
+
+        approval: RoutedRun.approval, of this process or another. fields: user_id, comment for the
+        agent, locale. Raises what Client.resume_task() and answer() raise: TaskNotPaused for an
+        approval that was withdrawn.
+        """
+        flow = self._program.decide(approval, decision, fields, options)
+        return await steps.run(self._client, flow, self._segment)
+
+    def decide_sync(
+        self,
+        approval: Approval,
+        decision: DecisionName,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> RoutedRun:
+        """Do as decide(), in a thread without an event loop."""
+        flow = self._program.decide(approval, decision, fields, options)
+        return steps.run_blocking(self._client, flow, self._segment_blocking)
+
+    def stream(
+        self, text: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
+    ) -> RoutedStream:
         """Do as run(): iterate over the framework's events, then read .run.
 
         A stream that is not read to its end leaves its turn open; the next message overtakes it.
         """
-        return RoutedStream(self._client, self._program.converse(text, fields), self._streamed)
+        flow = self._program.converse(text, fields, options)
+        return RoutedStream(self._client, flow, self._streamed)
 
     @abstractmethod
     async def _segment(self, segment: Segment) -> Said:

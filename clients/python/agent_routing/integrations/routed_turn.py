@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_routing import outcomes
+from agent_routing.content import Item
 from agent_routing.errors import (
     DeadlineExceeded,
     InvalidField,
@@ -21,16 +22,22 @@ from agent_routing.errors import (
     UnknownAgent,
 )
 from agent_routing.integrations import agent_tools
+from agent_routing.integrations.approvals import APPROVAL_STEP, Approval, Decided
 from agent_routing.integrations.local_memory import HISTORY_TURNS
 from agent_routing.integrations.routed_run import AgentView, RoutedRun, Shown
 from agent_routing.integrations.steps import Call, Calls
+from agent_routing.integrations.turn_report import TurnReport
 from agent_routing.outcomes import Outcome
-from agent_routing.v1.dispatch_pb2 import Dispatch
+from agent_routing.v1.dispatch_pb2 import DECISION_APPROVE, Dispatch
+from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_AWAITING_APPROVAL
 from agent_routing.v1.routing_service_pb2 import (
+    ApprovalNeededOutcome,
     CompleteTurnResponse,
+    HandoffOutcome,
     ListAgentsResponse,
     ListTurnsResponse,
 )
+from agent_routing.v1.task_pb2 import TASK_STATUS_PAUSED
 from agent_routing.v1.turn_pb2 import Turn
 
 if TYPE_CHECKING:
@@ -38,6 +45,12 @@ if TYPE_CHECKING:
 
 AWAY: Final = (Unavailable, DeadlineExceeded, Overloaded)
 """Errors that mean that the service cannot be reached at the moment."""
+
+_REFUSED: Final = (PreconditionFailed, UnknownAgent, InvalidField)
+"""Errors that mean that the rules refuse a handoff or a consultation."""
+
+APPROVALS_MAX: Final = 50
+"""Decisions in a row for one run that are looked through for where it began."""
 
 _log = logging.getLogger("agent_routing")
 
@@ -51,10 +64,12 @@ class RoutedTurn:
         run: RoutedRun,
         dispatch: Dispatch,
         fields: Mapping[str, Any],
+        options: Mapping[str, Any],
         *,
         is_local: bool,
     ) -> None:
         self.program = program
+        self.options = options
         self.run = run
         self.dispatch = dispatch
         self.holder_id = dispatch.agent.agent_id
@@ -64,6 +79,9 @@ class RoutedTurn:
         self._locale = fields.get("locale", "")
         # The service does not know a turn that was routed without it.
         self._is_local = is_local
+        self.report = TurnReport()
+        # Whether the outcome was refused: the agent runs again, and reads why.
+        self.is_refused = False
         self._outcome: Outcome | None = None
         self._tool_text = ""
         self._views: dict[str, AgentView] = {}
@@ -78,6 +96,41 @@ class RoutedTurn:
         """The user's message, without its command, and the texts among its items."""
         texts = (self.dispatch.text, *(item.text for item in self.dispatch.items))
         return "\n\n".join(text for text in texts if text)
+
+    @property
+    def items(self) -> list[Item]:
+        """What the user sent besides text: images, files, links."""
+        return [item for item in self.dispatch.items if not item.HasField("text")]
+
+    @property
+    def decided(self) -> Decided | None:
+        """The decision with which a paused run continues; None for any other turn."""
+        if not self.dispatch.HasField("resume"):
+            return None
+        resume = self.dispatch.resume
+        return Decided(resume.decision == DECISION_APPROVE, resume.comment)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the user wrote while the task waits for a decision."""
+        return self.dispatch.reason == ROUTE_REASON_AWAITING_APPROVAL
+
+    @property
+    def no_approval(self) -> str:
+        """Why the agent cannot ask for an approval in this turn, for the model; empty if it can."""
+        if self.is_paused:
+            return "not executed: your earlier request for approval has not been decided yet"
+        if self._is_consulted:
+            return "not executed: while another agent consults you, you cannot ask for approval"
+        if self._is_local:
+            return "not executed: at the moment nothing can be approved"
+        return ""
+
+    @property
+    def _is_consulted(self) -> bool:
+        """Whether another agent asks, and not the user."""
+        dispatch = self.dispatch
+        return dispatch.HasField("consult") and not dispatch.consult.HasField("answer")
 
     @property
     def is_ended(self) -> bool:
@@ -103,6 +156,51 @@ class RoutedTurn:
         given = agent_tools.cut(summary, agent_tools.MESSAGE_BYTES_MAX)
         self._outcome, self._tool_text = outcomes.complete(summary=given), answer
         return "completed"
+
+    def consult(self, from_name: str, to_name: str, question: str) -> str:
+        """Pause the turn for another agent's answer; return the tool's result for the model."""
+        if not self._is_holder(from_name):
+            return agent_tools.TOO_LATE
+        if not self.may_consult:
+            return agent_tools.NO_CONSULT
+        target_id = self.program.names.agent_id(to_name) or to_name
+        reason = agent_tools.cut(question, agent_tools.REASON_BYTES_MAX)
+        self._outcome = outcomes.handoff(target_id, reason=reason, mode="CONSULT")
+        self._tool_text = ""
+        return "asked; you will continue with the answer"
+
+    @property
+    def may_consult(self) -> bool:
+        """Whether the agent can consult another one in this turn."""
+        return not (self._is_local or self._is_consulted or self.is_paused or self.is_refused)
+
+    def need_approval(self, prompt: str, tool: str, given: object = "") -> None:
+        """End the turn with a request for approval. tool, given: what is to be approved.
+
+        Call it only if no_approval is empty.
+        """
+        cut = agent_tools.cut(prompt.replace("\0", "").strip(), agent_tools.MESSAGE_BYTES_MAX)
+        self._outcome = outcomes.approval_needed(cut or "approve?")
+        self.report.add_step(tool, APPROVAL_STEP, given)
+
+    def paused_requests(self) -> Calls[tuple[str, ...]]:
+        """Return the requests that led to a resumed turn, nearest first, if its framework asked.
+
+        The first is the one that was decided; before it are those decided earlier in the same run.
+        Empty if the program asked for the approval by a call of its own.
+        """
+        page: ListTurnsResponse = yield Call(
+            "list_turns_page",
+            {**self._who, "order": "NEWEST_FIRST", "page_size": APPROVALS_MAX},
+        )
+        by_id = {turn.request_id: turn for turn in page.turns}
+        chain: list[str] = []
+        turn = by_id.get(self.dispatch.request_id)
+        while turn is not None and (turn := by_id.get(turn.parent_request_id)) is not None:
+            if not any(step.kind == APPROVAL_STEP for step in turn.steps):
+                break
+            chain.append(turn.request_id)
+        return tuple(chain)
 
     def _is_holder(self, name: str) -> bool:
         """Tell whether an agent still has the turn; an empty name stands for its holder.
@@ -194,7 +292,7 @@ class RoutedTurn:
                         "mode": "INTERLUDE" if mode.lower() == "interlude" else None,
                     },
                 )
-            except (PreconditionFailed, UnknownAgent, InvalidField) as refused:
+            except _REFUSED as refused:
                 return agent_tools.describe_refusal(refused.message)
             except AWAY as error:
                 self._degrade(error)
@@ -211,31 +309,61 @@ class RoutedTurn:
     def finish(self, text: str) -> Calls[Dispatch | None]:
         """Report the answer; return the next dispatch of the message, or None."""
         whole = _joined(text, self._tool_text)
-        self.run.agent_id = self.holder_id
-        self.program.memory.remember(self.run.session_id, self.dispatch, self.holder_id, whole)
         sent = agent_tools.cut(whole, agent_tools.TEXT_BYTES_MAX)
         answer: CompleteTurnResponse | None = None
         if not self._is_local:
             try:
-                answer = yield Call(
-                    "complete_turn",
-                    {
-                        **self._who,
-                        "request_id": self.dispatch.request_id,
-                        "agent_id": self.holder_id,
-                        "outcome": self._outcome or outcomes.proceed(),
-                        "text": sent,
-                    },
-                )
+                answer = yield Call("complete_turn", self._answer(sent))
+            except _REFUSED as refused:
+                if not self._takes_back_consult(refused.message):
+                    raise
+                return None
             except AWAY as error:
                 self._degrade(error)
+        self.is_refused = False
+        self.run.agent_id = self.holder_id
+        self.program.memory.remember(self.run.session_id, self.dispatch, self.holder_id, whole)
         if answer is not None:
-            self.run.answers.append(answer)
+            self._answered(answer)
             if sent == whole:
                 whole = answer.text  # Without its markers.
-        if whole:
+        # A consulted agent answers the agent that asked.
+        if whole and not self._is_consulted:
             self.run.shown.append(Shown(self.holder_id, whole))
+            self.run.items.extend(self.report.items)
         return answer.next if answer is not None and answer.HasField("next") else None
+
+    def _answer(self, text: str) -> dict[str, Any]:
+        """Return the arguments of complete_turn()."""
+        return {
+            **self._who,
+            "request_id": self.dispatch.request_id,
+            "agent_id": self.holder_id,
+            "outcome": self._outcome or outcomes.proceed(),
+            "text": text,
+            "items": self.report.items,
+            "steps": self.report.steps,
+        }
+
+    def _answered(self, answer: CompleteTurnResponse) -> None:
+        self.run.answers.append(answer)
+        asked = self._outcome
+        if isinstance(asked, ApprovalNeededOutcome) and answer.task_status == TASK_STATUS_PAUSED:
+            self.run.approval = Approval(
+                self.run.session_id,
+                answer.task_id,
+                self.dispatch.request_id,
+                self.holder_id,
+                asked.prompt,
+            )
+
+    def _takes_back_consult(self, message: str) -> bool:
+        """Make a refused consultation undone, so that the agent runs again and reads why."""
+        if self.is_refused or not isinstance(self._outcome, HandoffOutcome):
+            return False
+        self.note = agent_tools.describe_refusal(message, "consultation")
+        self._outcome, self.is_refused = None, True
+        return True
 
     def fail(self, error: Exception) -> Calls[None]:
         """Report that the run failed. Raises nothing, so that the run's own error is raised."""
@@ -250,6 +378,7 @@ class RoutedTurn:
                     "agent_id": self.holder_id,
                     # The error's message may have text that users wrote.
                     "outcome": outcomes.failure(type(error).__name__),
+                    "steps": self.report.steps,
                 },
             )
         except RoutingError as unreported:

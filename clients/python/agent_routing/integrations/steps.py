@@ -31,6 +31,13 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """A function that may block, on a disk for example. Its result is that of the step."""
+
+    function: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A run of the framework's loop, for one dispatch.
 
@@ -41,10 +48,10 @@ class Segment:
     turn: RoutedTurn
 
 
-Calls: TypeAlias = Generator[Call, Any, T]
+Calls: TypeAlias = Generator[Call | Work, Any, T]
 """A sequence of calls that returns a T."""
 
-Steps: TypeAlias = Generator[Call | Segment, Any, T]
+Steps: TypeAlias = Generator[Call | Work | Segment, Any, T]
 """A sequence of calls and runs that returns a T."""
 
 
@@ -147,7 +154,7 @@ class _Outcome(Generic[T]):
         """Store the result of a step."""
         self.value = value
 
-    def next_step(self) -> Call | Segment | None:
+    def next_step(self) -> Call | Work | Segment | None:
         """Pass on the result of the last step; return the next step, None at the end."""
         value, error = self.value, self.error
         self.value = self.error = None
@@ -159,7 +166,9 @@ class _Outcome(Generic[T]):
         return step
 
 
-def _call_blocking(client: AnyClient, call: Call) -> object:
+def _call_blocking(client: AnyClient, call: Call | Work) -> object:
+    if isinstance(call, Work):
+        return call.function()
     if not isinstance(client, Client):
         raise TypeError(
             "an AsyncClient cannot be called without its event loop; give an agent_routing.Client,"
@@ -168,7 +177,9 @@ def _call_blocking(client: AnyClient, call: Call) -> object:
     return getattr(client, call.method)(**call.arguments)
 
 
-async def _call(client: AnyClient, call: Call) -> object:
+async def _call(client: AnyClient, call: Call | Work) -> object:
+    if isinstance(call, Work):
+        return await asyncio.to_thread(call.function)
     method = getattr(client, call.method)
     if isinstance(client, Client):
         return await asyncio.to_thread(method, **call.arguments)
