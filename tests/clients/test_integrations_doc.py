@@ -12,6 +12,7 @@ EXAMPLES = {
     "OpenAI Agents SDK": "openai_agents_chat.py",
     "LangGraph": "langgraph_chat.py",
     "Google ADK": "google_adk_chat.py",
+    "Pydantic AI": "pydantic_ai_chat.py",
 }
 
 

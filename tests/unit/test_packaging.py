@@ -28,6 +28,7 @@ FRAMEWORKS = {
     "langchain": {"langchain"},
     "langchain_core": {"langchain"},
     "langgraph": {"langgraph"},
+    "pydantic_ai": {"pydantic-ai-slim"},
 }
 CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text("utf-8"))
 EMBEDDINGS = tomllib.loads((ROOT / "topics_embeddings/pyproject.toml").read_text("utf-8"))

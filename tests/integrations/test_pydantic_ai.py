@@ -1,0 +1,175 @@
+"""Pydantic AI's own run loop, with the service behind it."""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: make test-integrations")
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, Tool
+from pydantic_ai.exceptions import UsageLimitExceeded
+from pydantic_ai.messages import (
+    BinaryContent,
+    FilePart,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import UsageLimits
+
+from agent_routing.integrations.kept_runs import FileKeptRuns
+from agent_routing.integrations.pydantic_ai import RoutedAgents
+from clients.python.examples.tax_talk import CallTool
+from tests.integrations.approval_stories import *  # noqa: F403 - as stories
+from tests.integrations.approval_stories import refund_into
+from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
+from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
+
+NAMES = {agent_id: agent_id for agent_id in RULES} | {
+    "coordinator": "Tax Coordinator",
+    "vat": "VAT Specialist",
+}
+_call_numbers = itertools.count(1)
+
+
+def model_of(agent_id, script):
+    """Return a model that answers by a script, and records Pydantic AI's input for it."""
+
+    def reply(messages, info):
+        seen = Seen(
+            agent_id=agent_id,
+            system=info.instructions or "",
+            messages=list(_said(messages)),
+            tools={tool.name: tool.description for tool in info.function_tools},
+            tool_output=_tool_output(messages),
+        )
+        replied = script.reply(seen)
+        return replied if isinstance(replied, list) else [replied]
+
+    def respond(messages, info):
+        replies = reply(messages, info)
+        parts = [TextPart(replies[0].text)] if replies[0].text else []
+        if isinstance(replies[0], Show):
+            parts.append(FilePart(BinaryContent(replies[0].image, media_type="image/png")))
+        parts += [
+            ToolCallPart(each.name, dict(each.arguments), f"c{next(_call_numbers)}")
+            for each in replies
+            if isinstance(each, CallTool)
+        ]
+        return ModelResponse(parts)
+
+    async def stream(messages, info):
+        for part in respond(messages, info).parts:
+            if isinstance(part, TextPart):
+                yield part.content
+            else:
+                arguments = part.args_as_json_str()
+                delta = DeltaToolCall(part.tool_name, arguments, tool_call_id=part.tool_call_id)
+                yield {1: delta}
+
+    return FunctionModel(respond, stream_function=stream)
+
+
+def _said(messages):
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, TextPart):
+                yield "assistant", part.content
+            elif isinstance(part, UserPromptPart):
+                content = part.content
+                parts = [content] if isinstance(content, str) else content
+                yield (
+                    "user",
+                    "".join(each if isinstance(each, str) else str(each) for each in parts),
+                )
+
+
+def _tool_output(messages):
+    last = messages[-1].parts[-1]
+    return str(last.content) if isinstance(last, ToolReturnPart) else ""
+
+
+def agents_of(script, *, tools=None):
+    """Return an agent for each rule."""
+    return [
+        Agent(
+            model_of(agent_id, script),
+            name=NAMES.get(agent_id, agent_id),
+            instructions=f"I am {agent_id}.",
+            tools=(tools or {}).get(agent_id, []),
+        )
+        for agent_id in script.rules
+    ]
+
+
+def approving(client, script, place, *, in_memory=False):
+    """Return agents of which the invoice desk has a tool that needs an approval."""
+    del in_memory
+    refund = Tool(refund_into(place), requires_approval=True)
+    agents = agents_of(script, tools={"invoices": [refund]})
+    return RoutedAgents(client, agents, kept_runs=FileKeptRuns(place / "runs"))
+
+
+@pytest.fixture
+def program():
+    """Agents of Pydantic AI."""
+    return Program(
+        example="clients/python/examples/pydantic_ai_chat.py",
+        names=NAMES,
+        make=lambda client, script: RoutedAgents(client, agents_of(script)),
+        module=__name__,
+        approving=approving,
+    )
+
+
+def test_options_of_a_run_are_passed_on(client, session):
+    """For example how many requests one run may make."""
+    routed = RoutedAgents(client, agents_of(Script()))
+    with pytest.raises(UsageLimitExceeded):
+        routed.run_sync(
+            "run payroll",
+            session_id=session,
+            options={"usage_limits": UsageLimits(request_limit=1)},
+            **ANA,
+        )
+
+
+def test_structured_output_is_the_text_of_the_answer(client, session):
+    """As JSON; Pydantic AI's own TestModel calls the agent's tools and gives an output."""
+
+    class Sum(BaseModel):
+        euros: int
+
+    agents = agents_of(Script())
+    desk = Agent(
+        TestModel(call_tools=[], custom_output_args={"euros": 5}),
+        name="invoices",
+        output_type=Sum,
+        system_prompt="I am invoices.",
+    )
+    routed = RoutedAgents(client, [*(a for a in agents if a.name != "invoices"), desk])
+    client.set_active_agent(session, "invoices", user_id="ana")
+    assert routed.run_sync("how much?", session_id=session, **ANA).text == '{"euros":5}'
+
+
+def test_agent_without_a_name_is_refused(client):
+    """It could not be found in the registry."""
+    with pytest.raises(ValueError, match="no name"):
+        RoutedAgents(client, [Agent(TestModel())])
+
+
+def test_text_that_begins_a_handoff_is_not_an_answer(client, session):
+    """Only the last agent of a turn answers; text next to the transfer is not shown."""
+    script = Script(
+        coordinator=lambda _: CallTool(
+            "transfer_to_agent", {"agent_id": "invoices", "reason": "so"}, text="One moment."
+        ),
+        invoices=lambda _: Say("here it is"),
+    )
+    run = RoutedAgents(client, agents_of(script)).run_sync("hello", session_id=session, **ANA)
+    assert (run.agent_id, run.text) == ("invoices", "here it is")
