@@ -210,6 +210,52 @@ async def test_langgraph_goes_where_the_service_says(built, tmp_path):
     assert (twice["agentId"], last.agent_id) == ("vat", "vat")
 
 
+async def test_langgraph_asks_for_approvals_that_survive_restarts(built, tmp_path):
+    """interrupt(): decided by another process, once; the user writes meanwhile; two at once."""
+
+    async def run(live, *given):
+        story = "build/test/langgraphApprovals.js"
+        said = await _run_beside(built, story, live.server.address, "graph", tmp_path, *given)
+        return [json.loads(line) for line in said.splitlines()]
+
+    def refunds():
+        file = tmp_path / "refunds"
+        return file.read_text("utf-8").split() if file.exists() else []
+
+    async with serving(tmp_path, "tax") as live:
+        await live.chat("graph").say("/status", channel="web")
+        await live.chat("graph").set_active("invoices")
+        [asked] = await run(live, "say", "please refund 120")
+    assert asked["approval"]["prompt"] == "Refund it?: amount: 120"
+    assert asked["texts"] == ["I need an approval."]
+    async with serving(tmp_path, "tax") as live:
+        meanwhile, more = await run(live, "say", "yes", "say", "refund 7")
+        assert (meanwhile["reason"], meanwhile["texts"]) == (
+            "AWAITING_APPROVAL",
+            ["anything else?"],
+        )
+        assert "not been decided" in more["texts"][0]
+        assert refunds() == []
+        approval = json.dumps(asked["approval"])
+        [done] = await run(live, "decide", approval, "APPROVE")
+        assert done.get("texts") == ["The tool says: refunded 120"], done
+        [again] = await run(live, "decide", approval, "APPROVE")
+        assert (again["texts"], refunds()) == ([], ["120"])
+        [contrary] = await run(live, "decide", approval, "REJECT")
+        assert contrary["error"] == "RequestNotOpen"
+        [first] = await run(live, "say", "refund 1 and 2")
+        [second] = await run(live, "decide", json.dumps(first["approval"]), "REJECT")
+        [last] = await run(live, "decide", json.dumps(second["approval"]), "APPROVE")
+        assert "approval" not in last
+        approved = "2" if first["approval"]["prompt"].endswith("1") else "1"
+        assert refunds() == ["120", approved]
+        [left] = await run(live, "say", "refund 9")
+        await run(live, "say", "/supervisor")
+        [late] = await run(live, "decide", json.dumps(left["approval"]), "APPROVE")
+    assert late["error"] == "TaskNotPaused"
+    assert refunds() == ["120", approved]
+
+
 STORY = [
     "hello",
     "How much VAT do I owe?",

@@ -15,9 +15,36 @@ import { Command, type LangGraphRunnableConfig, Send } from "@langchain/langgrap
 import { ToolNode } from "@langchain/langgraph/prebuilt";
 import type { RouteFields, RoutingClient } from "./client.js";
 import { HandoffRefused, UnknownAgent } from "./errors.js";
-import type { Dispatch, Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
+import { Decision, type Dispatch, type Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
+import { TaskStatus } from "./gen/agent_routing/v1/task_pb.js";
 import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
-import { complete, failure, followUp, type Outcome, proceed } from "./outcomes.js";
+import {
+  APPROVAL_STEP,
+  type Approval,
+  asideThread,
+  decidedInput,
+  decidedOf,
+  defaultResumeValue,
+  isPaused,
+  messageOf,
+  mustStayAside,
+  pausedRequests,
+  promptOf,
+  type ResumeValue,
+  refusedInput,
+  type Snapshot,
+  textSince,
+  Waiting,
+} from "./graphInterrupts.js";
+import { approvalNeeded, complete, failure, followUp, type Outcome, proceed } from "./outcomes.js";
+
+export {
+  type Approval,
+  ApprovedRunLost,
+  type Decided,
+  defaultResumeValue,
+  type ResumeValue,
+} from "./graphInterrupts.js";
 
 /** The key of the turn in a run's configuration. LangGraph omits such keys from checkpoints. */
 const TURN = "__agent_routing_turn";
@@ -39,6 +66,8 @@ export interface RoutedRun {
   degraded: boolean;
   /** The agent switch that is offered to the user, if there is one. */
   suggestion: Suggestion | undefined;
+  /** What the run waits for, if an agent needs an approval: pass it to decide(). */
+  approval: Approval | undefined;
 }
 
 /** The part of a compiled graph that is used here. Its state has messages and activeAgent. */
@@ -47,11 +76,15 @@ export interface RunnableGraph {
   invoke(input: any, config?: any): Promise<any>;
   readonly nodes: Readonly<Record<string, unknown>>;
   readonly checkpointer?: unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: as above
+  getState?(config: any, options?: any): Promise<Snapshot>;
 }
 
 /** One open turn while the graph runs. */
 class OpenTurn {
   ended: { outcome: Outcome; text: string } | undefined;
+  /** The tool calls, for the execution trace. */
+  readonly steps: { name: string; kind: string; input: string; output: string }[] = [];
   /** Handoffs are checked one by one: the first of an answer decides. */
   #asking: Promise<unknown> = Promise.resolve();
 
@@ -108,6 +141,16 @@ class OpenTurn {
   }
 }
 
+/** Times that a run continues without an approval that it cannot get; then it ends as it is. */
+const REFUSALS_MAX = 5;
+
+/** Limit of a prompt; the service accepts 4 KiB, and a character has at most four bytes. */
+const PROMPT_CHARS_MAX = 1000;
+
+/** Limits of a turn's steps and of a step's texts, so that all fit into the service's 48 KiB. */
+const STEPS_MAX = 16;
+const STEP_CHARS_MAX = 350;
+
 /** Limit of a handoff's reason, which models make long: the service accepts 1 KiB. */
 const REASON_CHARS_MAX = 250;
 
@@ -116,7 +159,9 @@ const REASON_CHARS_MAX = 250;
  *
  * graph: compiled, with a node for each agent, named by the agent's id or an alias. It starts at
  * activeAgent of its state, as createSwarm() of langgraph-swarm makes it, and its agents' tools are
- * in a RoutedToolNode. agents: the names of the nodes that are agents, if not all are.
+ * in a RoutedToolNode. agents: the names of the nodes that are agents, if not all are. resumeValue:
+ * what interrupt() returns for a decision; by default what LangChain's human-in-the-loop middleware
+ * expects, and for other interrupts true or false.
  */
 export class RoutedGraph {
   readonly #client: RoutingClient;
@@ -124,7 +169,15 @@ export class RoutedGraph {
   readonly #agents: readonly string[];
   #nodes: ReadonlyMap<string, string> | undefined;
 
-  constructor(client: RoutingClient, graph: RunnableGraph, agents: readonly string[] = []) {
+  readonly #resumeValue: ResumeValue;
+
+  constructor(
+    client: RoutingClient,
+    graph: RunnableGraph,
+    agents: readonly string[] = [],
+    resumeValue: ResumeValue = defaultResumeValue,
+  ) {
+    this.#resumeValue = resumeValue;
     this.#client = client;
     this.#graph = graph;
     this.#agents =
@@ -147,10 +200,63 @@ export class RoutedGraph {
       reason: routed.reason,
       degraded: routed.degraded,
       suggestion: routed.suggestion,
+      approval: undefined,
     };
-    let next = routed.dispatch;
+    return await this.#goOn(routed.dispatch, run, fields.userId ?? "", config);
+  }
+
+  /**
+   * Approves or rejects what a run waits for, and continues the run, in any process that shares the
+   * graph's checkpointer. The same decision repeated returns without running anything.
+   *
+   * Throws what resumeTask() throws, such as TaskNotPaused for an approval that was withdrawn, and
+   * ApprovedRunLost.
+   */
+  async decide(
+    approval: Approval,
+    decision: "APPROVE" | "REJECT",
+    given: { userId?: string; comment?: string } = {},
+    config: LangGraphRunnableConfig = {},
+  ): Promise<RoutedRun> {
+    const { sessionId, taskId, requestId } = approval;
+    const who = { sessionId, userId: given.userId ?? "" };
+    const comment = given.comment ?? "";
+    const decided = { ...who, taskId, requestId, decision: Decision[decision], comment };
+    const { dispatch } = await this.#client.resumeTask(decided);
+    const status = await this.#client.status(who);
+    const open = status.openRequests.find((each) => each.requestId === dispatch?.requestId);
+    return await this.answer(sessionId, open, given.userId, config);
+  }
+
+  /** Runs the agents for a dispatch that a frontend has routed or resumed. */
+  async answer(
+    sessionId: string,
+    dispatch: Dispatch | undefined,
+    userId = "",
+    config: LangGraphRunnableConfig = {},
+  ): Promise<RoutedRun> {
+    const run: RoutedRun = {
+      sessionId,
+      requestId: dispatch?.requestId ?? "",
+      texts: [],
+      agentId: undefined,
+      reason: "",
+      degraded: false,
+      suggestion: undefined,
+      approval: undefined,
+    };
+    return await this.#goOn(dispatch, run, userId, config);
+  }
+
+  async #goOn(
+    dispatch: Dispatch | undefined,
+    run: RoutedRun,
+    userId: string,
+    config: LangGraphRunnableConfig,
+  ): Promise<RoutedRun> {
+    let next = dispatch;
     for (let step = 0; next !== undefined && step < DISPATCHES_MAX; step++) {
-      next = await this.#dispatched(next, run, fields.userId ?? "", config);
+      next = await this.#dispatched(next, run, userId, config);
     }
     return run;
   }
@@ -169,6 +275,7 @@ export class RoutedGraph {
     const report = async (outcome: Outcome, text: string) =>
       await this.#client.completeTurn({
         ...{ sessionId, userId, requestId, agentId: turn.holderId, text, outcome },
+        steps: turn.steps.slice(-STEPS_MAX),
       });
     let text: string;
     try {
@@ -182,8 +289,14 @@ export class RoutedGraph {
       run.texts.push(text);
       return undefined;
     }
-    const answer = await report(turn.ended?.outcome ?? proceed(), text);
+    const outcome = turn.ended?.outcome ?? proceed();
+    const answer = await report(outcome, text);
     if (answer.text !== "") run.texts.push(answer.text);
+    if (outcome.case === "approvalNeeded" && answer.taskStatus === TaskStatus.PAUSED) {
+      const prompt = outcome.value.prompt ?? "";
+      const { taskId } = answer;
+      run.approval = { sessionId, taskId, requestId, agentId: turn.holderId, prompt };
+    }
     return answer.next;
   }
 
@@ -193,24 +306,79 @@ export class RoutedGraph {
     turn: OpenTurn,
     config: LangGraphRunnableConfig,
   ): Promise<string> {
-    const message = new HumanMessage({ content: dispatch.text, id: dispatch.requestId });
+    const message = messageOf(dispatch);
     // If the graph has no memory of its own, the agent gets the history from the service.
     const past = this.#graph.checkpointer ? [] : dispatch.history.flatMap(pastMessages);
-    const state: { messages: BaseMessage[] } = await this.#graph.invoke(
-      { messages: [...past, ...hint(dispatch), message], activeAgent: await this.#nodeOf(turn) },
-      {
-        ...config,
-        configurable: {
-          thread_id: turn.sessionId || turn.requestId,
-          ...config.configurable,
-          [TURN]: turn,
-        },
-      },
-    );
+    let given: unknown = {
+      messages: [...past, ...hint(dispatch), message],
+      activeAgent: await this.#nodeOf(turn),
+    };
+    let threadId = String(config.configurable?.thread_id ?? (turn.sessionId || turn.requestId));
+    let known = new Set<unknown>([...past.map(({ id }) => id)]);
+    if (this.#graph.checkpointer) {
+      const found = await this.#place(dispatch, turn, config, threadId);
+      threadId = found.waiting.threadId;
+      known = new Set(found.waiting.messages.map(({ id }) => id));
+      if (found.input !== undefined) given = found.input;
+    }
+    const placed = {
+      ...config,
+      configurable: { ...config.configurable, thread_id: threadId, [TURN]: turn },
+    };
+    let state: { messages: BaseMessage[] } = await this.#graph.invoke(given, placed);
+    let messages = state.messages;
+    for (let refusals = 0; this.#graph.checkpointer; refusals++) {
+      const waiting = await this.#waitingIn(config, threadId);
+      const [first] = waiting.interrupts;
+      if (first === undefined) break;
+      messages = waiting.messages;
+      const refused = refusalOf(dispatch, turn);
+      if (refused === "") {
+        const prompt = promptOf(first.value).slice(0, PROMPT_CHARS_MAX) || "approve?";
+        turn.steps.push({ name: "interrupt", kind: APPROVAL_STEP, input: prompt, output: "" });
+        turn.ended = { outcome: approvalNeeded(prompt), text: textSince(messages, known) };
+        break;
+      }
+      if (refusals >= REFUSALS_MAX) break;
+      const again = refusedInput(waiting, refused, this.#resumeValue);
+      state = await this.#graph.invoke(again, placed);
+      messages = state.messages;
+    }
     if (turn.ended !== undefined) return turn.ended.text;
-    const begun = state.messages.findLastIndex((each) => each.id === message.id);
-    const answer = state.messages.slice(begun + 1).findLast((each) => each instanceof AIMessage);
-    return answer?.text ?? "";
+    const begun = messages.findLastIndex((each) => each.id === message.id);
+    return textSince(messages.slice(begun + 1), known);
+  }
+
+  /** Finds the thread of a turn, and the input of a run that continues there. */
+  async #place(
+    dispatch: Dispatch,
+    turn: OpenTurn,
+    config: LangGraphRunnableConfig,
+    threadId: string,
+  ): Promise<{ waiting: Waiting; input?: Command | null }> {
+    const { sessionId, userId, degraded } = turn;
+    const who = { sessionId, userId };
+    const decided = decidedOf(dispatch);
+    const requests = decided ? await pausedRequests(this.#client, who, dispatch.requestId) : [];
+    let waiting = await this.#waitingIn(config, threadId);
+    if (decided !== undefined && requests.length > 0) {
+      if (!waiting.isOf(requests)) {
+        waiting = await this.#waitingIn(config, asideThread(dispatch, threadId));
+      }
+      return { waiting, input: decidedInput(waiting, requests, decided, this.#resumeValue) };
+    }
+    if (!degraded && (await mustStayAside(this.#client, who, dispatch, waiting))) {
+      waiting = await this.#waitingIn(config, asideThread(dispatch, threadId));
+    }
+    return { waiting };
+  }
+
+  async #waitingIn(config: LangGraphRunnableConfig, threadId: string): Promise<Waiting> {
+    if (this.#graph.getState === undefined) {
+      throw new TypeError("the graph has a checkpointer and no getState()");
+    }
+    const place = { ...config, configurable: { ...config.configurable, thread_id: threadId } };
+    return new Waiting(threadId, await this.#graph.getState(place, { subgraphs: true }));
   }
 
   /** Returns the node of the agent that holds a turn. Throws if the graph has none. */
@@ -234,6 +402,17 @@ export class RoutedGraph {
   }
 }
 
+/** Returns why an agent cannot ask for an approval in a turn, for the model; empty if it can. */
+function refusalOf(dispatch: Dispatch, { degraded }: OpenTurn): string {
+  if (isPaused(dispatch)) {
+    return "not executed: your earlier request for approval has not been decided yet";
+  }
+  if (dispatch.consult !== undefined && dispatch.consult.answer === undefined) {
+    return "not executed: while another agent consults you, you cannot ask for approval";
+  }
+  return degraded ? "not executed: at the moment nothing can be approved" : "";
+}
+
 /** Returns what the model is told of a message that may be for another agent. */
 function hint(dispatch: Dispatch): HumanMessage[] {
   if (dispatch.candidates.length === 0) return [];
@@ -243,6 +422,9 @@ function hint(dispatch: Dispatch): HumanMessage[] {
     "answer it yourself if it is for you.";
   return [new HumanMessage({ content })];
 }
+
+/** Tools whose calls are the turn's outcome, and not among its steps. */
+const ENDING_TOOLS: ReadonlySet<string> = new Set(["ask_user", "complete_task"]);
 
 /** A ToolNode whose handoffs the service decides. The model reads why a handoff was refused. */
 export class RoutedToolNode extends ToolNode {
@@ -254,6 +436,13 @@ export class RoutedToolNode extends ToolNode {
     const result = await super.runTool(call, config, state);
     const turn: unknown = config.configurable?.[TURN];
     const target = targetOf(result);
+    if (turn instanceof OpenTurn && target === undefined && !ENDING_TOOLS.has(call.name)) {
+      const output = result instanceof ToolMessage ? result.text : "";
+      turn.steps.push({
+        ...{ name: call.name.slice(0, 128), kind: "tool", output: output.slice(0, STEP_CHARS_MAX) },
+        input: JSON.stringify(call.args).slice(0, STEP_CHARS_MAX),
+      });
+    }
     if (!(turn instanceof OpenTurn) || target === undefined) return result;
     const refusal = await turn.handOver(target, speakerOf(state), call.args);
     if (refusal === undefined) return result;
