@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -205,6 +206,7 @@ class _Place:
     def __init__(self, latest_us: int, seen: dict[str, int]) -> None:
         self._latest_us = latest_us
         self._seen = seen
+        self._met: Counter[str] = Counter()
 
     @classmethod
     def read(cls, state: Path | None) -> _Place:
@@ -226,9 +228,16 @@ class _Place:
         return datetime.fromtimestamp(from_us / 1e6, UTC) if from_us > 0 else None
 
     def is_new(self, record: AuditRecord) -> bool:
-        """Say whether a record was not written yet, and note it."""
+        """Say whether a record was not written yet, and note it.
+
+        Acts of the same microsecond have the same id, and so have entries that are damaged in their
+        form: they are told apart by their order, which stays.
+        """
         event = record.event
         name = f"{event.session_id} {event.event_id}"
+        self._met[name] += 1
+        if self._met[name] > 1:
+            name = f"{name} {self._met[name]}"
         time_us = event.event_time.ToMicroseconds()
         self._latest_us = max(self._latest_us, time_us)
         if name in self._seen and self._seen[name] == time_us:
@@ -238,7 +247,8 @@ class _Place:
 
     def write(self, state: Path) -> None:
         """Store the place, in place of the one before."""
-        near = {k: v for k, v in self._seen.items() if v >= self._latest_us - OVERLAP_US}
+        # Without a time (0) a record is in every run's answer.
+        near = {k: v for k, v in self._seen.items() if v >= self._latest_us - OVERLAP_US or not v}
         new = state.with_name(f".{state.name}.{os.getpid()}")
         new.write_text(json.dumps({"latest_us": self._latest_us, "seen": near}), encoding="utf-8")
         new.replace(state)

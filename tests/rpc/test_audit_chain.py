@@ -279,3 +279,26 @@ async def test_export_writes_each_record_once_over_several_runs(tmp_path):
         assert {line["event"]["session_id"] for line in lines} == {"one", "two"}
         assert any("handoff_refused" in line["event"] for line in lines)
         assert output.stat().st_mode & 0o777 == 0o600
+
+
+async def test_export_writes_acts_of_one_microsecond_and_damaged_entries_once_each(tmp_path):
+    """They have the same id and time: all but the first were left out for good."""
+    reasons = ["first", "second", "third"]
+    async with serving(tmp_path, DESK) as service:
+        for reason in (*reasons, "damaged", "damaged too"):
+            await operators(service).ReloadAgents(pb.ReloadAgentsRequest(reason=reason))
+    change(
+        tmp_path,
+        "UPDATE audit SET time_us = 'noon' WHERE instr(data, CAST('damaged' AS BLOB)) > 0",
+    )
+    state, output = tmp_path / "state.json", tmp_path / "audit.jsonl"
+    async with serving(tmp_path, DESK) as service:
+        for _ in range(2):
+            target = ("--target", service.server.address)
+            options = ("--state", state, "--output", output)
+            code, _, err = await command("audit", "export", *target, *options)
+            assert code == 0, err
+    lines = [json.loads(line) for line in output.read_text().splitlines()]
+    acts = [line["event"]["operator_act"] for line in lines if "operator_act" in line["event"]]
+    assert [act["reason"] for act in acts] == reasons
+    assert sum("unreadable" in line for line in lines) == 2
