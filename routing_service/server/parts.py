@@ -41,12 +41,6 @@ from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import Metrics
 from routing_service.telemetry.page_listener import Page, PageListener
-from routing_service.telemetry.prometheus_text import (
-    CONTENT_TYPE,
-    InboxCounts,
-    ServerFigures,
-    metrics_page,
-)
 from routing_service.topics.default_model import load_default_model
 from routing_service.topics.detection import TopicJudge
 from routing_service.topics.detector_plugin import DetectorUnavailable
@@ -122,6 +116,7 @@ class BugsOnly:
 
 
 def figures_page(
+    accept: str,
     *,
     counts: Counts,
     health: HealthService,
@@ -135,8 +130,15 @@ def figures_page(
     store: Store,
     topics: TopicJudge,
     keys_age_s: Callable[[], float] | None,
-) -> str:
-    """Return the metrics page as it is now."""
+) -> tuple[str, str]:
+    """Return the metrics page as it is now, and its content type. accept: see metrics_page."""
+    from routing_service.telemetry.prometheus_text import (  # noqa: PLC0415 - a server without the page starts faster
+        InboxCounts,
+        ServerFigures,
+        metrics_page,
+    )
+
+    found = inbox.figures(time.time_ns() // 1_000)
     return metrics_page(
         counts.metrics.snapshot(),
         ServerFigures(
@@ -156,24 +158,19 @@ def figures_page(
             log_lines_lost=counts.lines_lost(),
             writes=store.write_figures,
             topics=topics.figures,
-            inbox=inbox_counts(inbox),
+            inbox=InboxCounts(
+                workers=inbox.watches,
+                offers=found.offers,
+                redeliveries=found.redeliveries,
+                leases_lost=found.leases_lost,
+                abandoned=found.abandoned,
+                depth=found.depth,
+                oldest_s=found.oldest_s,
+            ),
             sign_in_keys_age_s=None if keys_age_s is None else keys_age_s(),
         ),
         __version__,
-    )
-
-
-def inbox_counts(inbox: Inbox) -> InboxCounts:
-    """Return the figures of the workers of this process."""
-    found = inbox.figures(time.time_ns() // 1_000)
-    return InboxCounts(
-        workers=inbox.watches,
-        offers=found.offers,
-        redeliveries=found.redeliveries,
-        leases_lost=found.leases_lost,
-        abandoned=found.abandoned,
-        depth=found.depth,
-        oldest_s=found.oldest_s,
+        accept,
     )
 
 
@@ -287,12 +284,17 @@ async def end_task(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def start_metrics(settings: Settings, figures: Callable[[], str]) -> PageListener | None:
-    """Start the Prometheus endpoint if its address is set. Raises ListenFailed."""
+async def start_metrics(
+    settings: Settings, figures: Callable[[str], tuple[str, str]]
+) -> PageListener | None:
+    """Start the Prometheus endpoint if its address is set. Raises ListenFailed.
+
+    figures: returns the page and its content type for an Accept header.
+    """
     address = settings.metrics_address
     if address is None:
         return None
-    pages = {"/metrics": lambda: Page(figures(), CONTENT_TYPE)}
+    pages = {"/metrics": lambda accept: Page(*figures(accept))}
     return await PageListener.start(address, pages, name="metrics")
 
 
@@ -302,10 +304,10 @@ async def start_probes(settings: Settings, health: HealthService) -> PageListene
     if address is None:
         return None
 
-    def readyz() -> Page:
+    def readyz(_accept: str) -> Page:
         if health.is_ready:
             return Page("ok\n")
         return Page("not ready\n", status="503 Service Unavailable")
 
-    pages = {"/livez": lambda: Page("ok\n"), "/readyz": readyz}
+    pages = {"/livez": lambda _accept: Page("ok\n"), "/readyz": readyz}
     return await PageListener.start(address, pages, name="probes")

@@ -7,12 +7,13 @@ event loop.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from routing_service.telemetry.call_record import CallRecord, counted_fields
 
@@ -125,13 +126,22 @@ COUNTERS: Final = (
 )
 
 
+class CallExample(NamedTuple):
+    """A traced call of a bucket: an exemplar. end_time_s: since 1970."""
+
+    trace_id: str
+    duration_s: float
+    end_time_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long the calls of one method took."""
+    """How long the calls of one method took. examples: the latest traced call of each bucket."""
 
     bucket_counts: tuple[int, ...]
     """Calls by bucket of LATENCY_BOUNDS_S, each counted once; the last is for longer ones."""
     sum_s: float
+    examples: tuple[CallExample | None, ...] = ()
 
     @property
     def count(self) -> int:
@@ -159,6 +169,9 @@ _kind_of: Final[Callable[[CallRecord], tuple[Any, ...]]] = attrgetter(*_COUNTED_
 class _Latencies:
     buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
     sum_s: float = 0.0
+    examples: list[CallExample | None] = field(
+        default_factory=lambda: [None] * (len(LATENCY_BOUNDS_S) + 1)
+    )
 
 
 class Metrics:
@@ -181,8 +194,12 @@ class Metrics:
         if latencies is None:
             latencies = self._latencies[record.method] = _Latencies()
         duration_s = record.duration_ms / 1000
-        latencies.buckets[bisect_left(LATENCY_BOUNDS_S, duration_s)] += 1
+        bucket = bisect_left(LATENCY_BOUNDS_S, duration_s)
+        latencies.buckets[bucket] += 1
         latencies.sum_s += duration_s
+        # Only a sampled trace can be found again.
+        if record.traceparent and record.traceparent[-1] == "1":
+            latencies.examples[bucket] = CallExample(record.trace_id, duration_s, time.time())
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the counts so far; later calls do not change it."""
@@ -198,7 +215,9 @@ class Metrics:
         return MetricsSnapshot(
             counters,
             {
-                method: Latency(tuple(latencies.buckets), latencies.sum_s)
+                method: Latency(
+                    tuple(latencies.buckets), latencies.sum_s, tuple(latencies.examples)
+                )
                 for method, latencies in self._latencies.items()
             },
         )

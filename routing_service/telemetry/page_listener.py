@@ -7,7 +7,7 @@ short connection, and never keeps the next one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -38,6 +38,10 @@ class Page:
     status: str = "200 OK"
 
 
+MakePage = Callable[[str], Page]
+"""Makes a page. Its argument is the request's Accept header, "" without one."""
+
+
 class PageListener:
     """Serves pages."""
 
@@ -48,7 +52,7 @@ class PageListener:
 
     @classmethod
     async def start(
-        cls, address: ListenAddress, pages: Mapping[str, Callable[[], Page]], *, name: str
+        cls, address: ListenAddress, pages: Mapping[str, MakePage], *, name: str
     ) -> PageListener:
         """Listen. pages: by path, made for each request. name: of the listener, for errors.
 
@@ -83,7 +87,7 @@ class PageListener:
 class _Answerer:
     """Answers connections."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
+    def __init__(self, pages: Mapping[str, MakePage]) -> None:
         self._pages = pages
         self._open: list[asyncio.StreamWriter] = []
         """Open connections, the oldest first."""
@@ -96,7 +100,7 @@ class _Answerer:
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._response(head.split(b"\r\n", 1)[0]))
+                writer.write(self._response(*head.split(b"\r\n")))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # The peer does not read, or is gone.
@@ -105,7 +109,7 @@ class _Answerer:
                 self._open.remove(writer)
             writer.close()
 
-    def _response(self, request_line: bytes) -> bytes:
+    def _response(self, request_line: bytes, *headers: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method not in (b"GET", b"HEAD"):
@@ -116,12 +120,21 @@ class _Answerer:
             there = ", ".join(self._pages)
             return _whole(Page(f"this listener has {there}\n", status="404 Not Found"))
         try:
-            page = make()
+            page = make(_accepted(headers))
         except Exception:  # noqa: BLE001 - a bug here must not end the listener
             _log.exception("page_failed", path=path)
             return _whole(Page("see the log\n", status="500 Internal Server Error"))
         whole = _whole(page)
         return whole if method == b"GET" else whole.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+
+def _accepted(headers: Iterable[bytes]) -> str:
+    """Return the value of Accept, of several the first one."""
+    for header in headers:
+        name, _, value = header.partition(b":")
+        if name.strip().lower() == b"accept":
+            return value.decode("latin-1").strip()
+    return ""
 
 
 def _whole(page: Page, *, more: str = "") -> bytes:

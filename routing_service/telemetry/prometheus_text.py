@@ -1,30 +1,44 @@
-"""The metrics page of a process, in Prometheus's text format 0.0.4.
+"""The metrics page of a process, as Prometheus or OpenMetrics text.
 
 The counters of calls come from the table in telemetry/metrics.py; all other series are named here.
-Its rule: label values are of closed lists, never ids or text of callers.
+prometheus_client writes them down. Its rule: label values are of closed lists, never ids or text of
+callers.
 """
 
 from __future__ import annotations
 
-import math
-import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import accumulate
 from typing import Final, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    Exemplar,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from routing_service.storage.write_figures import (
     GROUP_WRITES_BOUNDS,
     WRITE_SECONDS_BOUNDS,
     WriteFigures,
 )
-from routing_service.telemetry.metrics import COUNTERS, LATENCY_BOUNDS_S, MetricsSnapshot
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+from routing_service.telemetry.metrics import (
+    COUNTERS,
+    LATENCY_BOUNDS_S,
+    CallExample,
+    MetricsSnapshot,
+)
 
 _PREFIX: Final = "agent_routing_"
-_STARTED_S: Final = time.time()
+_PROCESS: Final = ProcessCollector(registry=CollectorRegistry())
+"""The figures of the process that every client of Prometheus exports. Only Linux has them."""
 
 
 class TopicFigures(Protocol):
@@ -97,41 +111,55 @@ class InboxCounts:
 Samples = Iterable[tuple[Mapping[str, str], float]]
 
 
-def metrics_page(counted: MetricsSnapshot, server: ServerFigures, version: str) -> str:
-    """Return the page. version: the service's."""
-    return "".join(
-        (
-            *_of_calls(counted),
-            *_of_server(server, version),
-            *_of_topics(server.topics),
-            *_of_inbox(server.inbox),
-            *_of_store(server.writes),
-            *_of_process(),
-        )
-    )
+class Figures(Collector):
+    """A collector of figures that were read at one moment."""
+
+    def __init__(self, counted: MetricsSnapshot, server: ServerFigures, version: str) -> None:
+        """Take the figures. version: the service's."""
+        self._counted = counted
+        self._server = server
+        self._version = version
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every family of series."""
+        yield from _of_calls(self._counted)
+        yield from _of_server(self._server, self._version)
+        yield from _of_topics(self._server.topics)
+        yield from _of_inbox(self._server.inbox)
+        yield from _of_store(self._server.writes)
+        yield from _PROCESS.collect()
 
 
-def _of_calls(counted: MetricsSnapshot) -> Iterator[str]:
+def metrics_page(
+    counted: MetricsSnapshot, server: ServerFigures, version: str, accept: str = ""
+) -> tuple[str, str]:
+    """Return the page and its content type.
+
+    version: the service's. accept: the reader's Accept header; OpenMetrics, which has exemplars, is
+    for readers that name it.
+    """
+    encode, content_type = choose_encoder(accept)
+    return encode(Figures(counted, server, version)).decode(), content_type
+
+
+def _of_calls(counted: MetricsSnapshot) -> Iterator[Metric]:
     for counter in COUNTERS:
         series = counted.counters[counter.name].items()
-        yield _family(
+        yield _counter(
             counter.name,
-            "counter",
             counter.meaning,
             ((dict(zip(counter.labels, values, strict=True)), n) for values, n in series),
         )
-    yield _head("call_duration_seconds", "histogram", "How long calls took, by method.")
+    made = HistogramMetricFamily(
+        f"{_PREFIX}call_duration_seconds", "How long calls took, by method.", labels=["method"]
+    )
     for method, latency in counted.latency.items():
-        yield _histogram(
-            "call_duration_seconds",
-            {"method": method},
-            LATENCY_BOUNDS_S,
-            latency.bucket_counts,
-            latency.sum_s,
-        )
+        buckets = _buckets(LATENCY_BOUNDS_S, latency.bucket_counts, latency.examples)
+        made.add_metric([method], buckets, latency.sum_s)
+    yield made
 
 
-def _of_inbox(inbox: InboxCounts | None) -> Iterator[str]:
+def _of_inbox(inbox: InboxCounts | None) -> Iterator[Metric]:
     if inbox is None:
         return
     yield _gauge("inbox_workers", "Workers that are connected to this process.", inbox.workers)
@@ -164,13 +192,12 @@ def _of_inbox(inbox: InboxCounts | None) -> Iterator[str]:
             inbox.abandoned,
         ),
     ):
-        yield _family(name, "counter", meaning, [({}, count)])
+        yield _counter(name, meaning, [({}, count)])
 
 
-def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
-    yield _family(
+def _of_server(server: ServerFigures, version: str) -> Iterator[Metric]:
+    yield _counter(
         "stuck_users_total",
-        "counter",
         "Times that a user left an agent by a command within two turns. Each is counted by one"
         " process.",
         [({}, server.stuck)],
@@ -180,21 +207,18 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
         "Damaged settings of the statistics that this process has met; not 0: count them again.",
         server.stats_damaged,
     )
-    yield _family(
-        "build_info", "gauge", "Always 1; the release is a label.", [({"version": version}, 1)]
-    )
+    yield _gauge("build_info", "Always 1; the release is a label.", 1, {"version": version})
     yield _gauge("ready", "Whether the server is ready for calls: 1 or 0.", server.is_ready)
     yield _gauge("watches", "Open watches of sessions and of the log.", server.watches)
-    yield _family(
+    yield _gauge(
         "registry_info",
-        "gauge",
         "Always 1; the version of the registry in force is a label.",
-        [({"version": server.registry_version}, 1)],
+        1,
+        {"version": server.registry_version},
     )
     yield _gauge("registry_agents", "Agents of the registry in force.", server.agents)
-    yield _family(
+    yield _counter(
         "registry_reloads_total",
-        "counter",
         "Reloads of the registry file, by result: put in force, or refused.",
         [
             ({"result": "ok"}, server.registry_reloads),
@@ -211,9 +235,8 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
         "Tenants known to this process for which stickiness is off, in whole or in part.",
         server.stickiness_tenants_off,
     )
-    yield _family(
+    yield _counter(
         "stickiness_auto_off_total",
-        "counter",
         "Times that this process switched stickiness off for an agent whose stuck share jumped.",
         [({}, server.agents_switched_off)],
     )
@@ -223,32 +246,28 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[str]:
             "Time since the provider's sign-in keys were last fetched; +Inf before the first time.",
             server.sign_in_keys_age_s,
         )
-    yield _family(
+    yield _counter(
         "expired_sessions_total",
-        "counter",
         "Sessions in which an expired time-out was applied.",
         [({}, server.sessions_expired)],
     )
-    yield _family(
+    yield _counter(
         "expiry_failures_total",
-        "counter",
         "Sweeps for expired time-outs that failed; the next sweep tries again.",
         [({}, server.expiry_failures)],
     )
-    yield _family(
+    yield _counter(
         "log_lines_lost_total",
-        "counter",
         "Log lines that could not be written.",
         [({}, server.log_lines_lost)],
     )
 
 
-def _of_topics(topics: TopicFigures | None) -> Iterator[str]:
+def _of_topics(topics: TopicFigures | None) -> Iterator[Metric]:
     if topics is None:
         return
-    yield _family(
+    yield _counter(
         "topic_detector_failures_total",
-        "counter",
         "Messages for which the topic detector gave no verdict, by cause; a fallback may have.",
         [({"cause": cause}, count) for cause, count in topics.failures.items()],
     )
@@ -272,100 +291,60 @@ def _of_topics(topics: TopicFigures | None) -> Iterator[str]:
     )
 
 
-def _of_store(writes: WriteFigures | None) -> Iterator[str]:
+def _of_store(writes: WriteFigures | None) -> Iterator[Metric]:
     if writes is None:
         return
-    yield _head(
-        "store_write_seconds", "histogram", "How long the store took for a group of writes."
-    )
-    yield _histogram(
-        "store_write_seconds", {}, WRITE_SECONDS_BOUNDS, writes.seconds_buckets, writes.seconds_sum
-    )
-    yield _head("store_group_writes", "histogram", "How many writes a group had.")
-    yield _histogram(
-        "store_group_writes", {}, GROUP_WRITES_BOUNDS, writes.group_writes_buckets, writes.writes
-    )
+    for name, text, bounds, counts, total in (
+        (
+            "store_write_seconds",
+            "How long the store took for a group of writes.",
+            WRITE_SECONDS_BOUNDS,
+            writes.seconds_buckets,
+            writes.seconds_sum,
+        ),
+        (
+            "store_group_writes",
+            "How many writes a group had.",
+            GROUP_WRITES_BOUNDS,
+            writes.group_writes_buckets,
+            writes.writes,
+        ),
+    ):
+        made = HistogramMetricFamily(f"{_PREFIX}{name}", text)
+        made.add_metric([], _buckets(bounds, counts), total)
+        yield made
 
 
-def _of_process() -> Iterator[str]:
-    """Yield the figures that Prometheus's own clients export, under the names they give them."""
-    times = os.times()
-    yield _family(
-        "process_cpu_seconds_total",
-        "counter",
-        "CPU time of this process, in user and system mode.",
-        [({}, times.user + times.system)],
-        prefix="",
-    )
-    yield _family(
-        "process_start_time_seconds",
-        "gauge",
-        "When this process started, in seconds since 1970.",
-        [({}, _STARTED_S)],
-        prefix="",
-    )
-    if (resident := _resident_bytes()) is not None:
-        yield _family(
-            "process_resident_memory_bytes",
-            "gauge",
-            "Memory of this process.",
-            [({}, resident)],
-            prefix="",
-        )
+def _gauge(name: str, text: str, value: float, labels: Mapping[str, str] | None = None) -> Metric:
+    labels = labels or {}
+    made = GaugeMetricFamily(f"{_PREFIX}{name}", text, labels=list(labels))
+    made.add_metric(list(labels.values()), value)
+    return made
 
 
-def _resident_bytes() -> int | None:
-    """Return the resident memory, or None on systems without Linux's /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return None
+def _counter(name: str, text: str, samples: Samples) -> Metric:
+    """Return a counter. name: with its _total. Each sample has the same labels."""
+    given = [(dict(labels), value) for labels, value in samples]
+    made = CounterMetricFamily(f"{_PREFIX}{name}", text, labels=list(given[0][0]) if given else [])
+    for labels, value in given:
+        made.add_metric(list(labels.values()), value)
+    return made
 
 
-def _gauge(name: str, text: str, value: float) -> str:
-    return _family(name, "gauge", text, [({}, value)])
-
-
-def _family(name: str, kind: str, text: str, samples: Samples, *, prefix: str = _PREFIX) -> str:
-    lines = [_head(name, kind, text, prefix=prefix)]
-    lines += (_line(f"{prefix}{name}", labels, value) for labels, value in samples)
-    return "".join(lines)
-
-
-def _histogram(
-    name: str,
-    labels: Mapping[str, str],
+def _buckets(
     bounds: Sequence[float],
-    buckets: Sequence[int],
-    total: float,
-) -> str:
-    """Return the lines of one histogram. buckets: not cumulative, the last above all bounds."""
-    lines = []
-    below = 0
-    for bound, count in zip((*map(_number, bounds), "+Inf"), buckets, strict=True):
-        below += count
-        lines.append(_line(f"{_PREFIX}{name}_bucket", {**labels, "le": bound}, below))
-    lines.append(_line(f"{_PREFIX}{name}_sum", labels, total))
-    lines.append(_line(f"{_PREFIX}{name}_count", labels, below))
-    return "".join(lines)
-
-
-def _head(name: str, kind: str, text: str, *, prefix: str = _PREFIX) -> str:
-    return f"# HELP {prefix}{name} {text}\n# TYPE {prefix}{name} {kind}\n"
-
-
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    given = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
-    return f"{name}{{{given}}} {_number(value)}\n" if given else f"{name} {_number(value)}\n"
-
-
-def _escaped(word: str) -> str:
-    """Return a label's value, escaped: a registry's version may be any text."""
-    return word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if value == math.inf:
-        return "+Inf"
-    return str(int(value)) if value == int(value) else repr(float(value))
+    counts: Sequence[int],
+    examples: Sequence[CallExample | None] = (),
+) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    """Return cumulative buckets. counts: not cumulative, the last above all bounds."""
+    names = [*map(floatToGoString, bounds), "+Inf"]
+    made: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    for name, below, example in zip(
+        names, accumulate(counts), examples or (None,) * len(names), strict=True
+    ):
+        if example is None:
+            made.append((name, below))
+        else:
+            trace = {"trace_id": example.trace_id}
+            made.append((name, below, Exemplar(trace, example.duration_s, example.end_time_s)))
+    return made

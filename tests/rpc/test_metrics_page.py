@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from agent_routing.v1 import routing_service_pb2
 from routing_service.server.parts import Counts
@@ -14,11 +15,17 @@ from routing_service.settings.settings import Settings
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import LATENCY_BOUNDS_S, Metrics
+from routing_service.telemetry.tracing import Tracing
 from tests.rpc.identity_provider import AUDIENCE, ISSUER, good_set
 from tests.rpc.live_service import ask, refusal, serving
 from tests.rpc.registries import DESK
 
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^{}]*)\})? (?P<value>\S+)")
+
+
+def in_order(labels):
+    """Return labels sorted: their order means nothing."""
+    return ",".join(sorted(labels.split(",")))
 
 
 def read(page):
@@ -34,7 +41,7 @@ def read(page):
             assert sample, line
             family = re.sub(r"_(bucket|sum|count)$", "", sample["name"])
             assert family in kinds or sample["name"] in kinds, line
-            key = f"{sample['name']}{{{sample['labels'] or ''}}}"
+            key = f"{sample['name']}{{{in_order(sample['labels'] or '')}}}"
             assert key not in found, line
             found[key] = float(sample["value"])
     assert page.endswith("\n")
@@ -73,7 +80,7 @@ async def test_figures_are_what_happened(measured):
     found = read(page)
 
     def of(name, labels=""):
-        return found[f"agent_routing_{name}{{{labels}}}"]
+        return found[f"agent_routing_{name}{{{in_order(labels)}}}"]
 
     assert of("calls_total", 'method="Route",code="OK"') == 3
     assert of("decisions_total", 'method="Route",reason="follow_up_lock"') == 1
@@ -94,6 +101,48 @@ async def test_figures_are_what_happened(measured):
     assert of("store_group_writes_sum") >= 6
     assert of("store_write_seconds_count") == of("store_group_writes_count") > 0
     assert found["process_cpu_seconds_total{}"] > 0
+
+
+async def test_readers_of_openmetrics_get_the_traces_of_slow_calls(tmp_path):
+    """From a bucket of the histogram to a call's trace: the exemplar has its id and its duration.
+
+    The page is read by prometheus_client's own parser, which refuses what OpenMetrics forbids.
+    """
+    tracing = Tracing(Kept(), new_percent=100, version="1.2.3")
+    async with serving(
+        tmp_path, DESK, metrics_listen="127.0.0.1:0", counts=Counts(), tracing=tracing
+    ) as running:
+        await running.chat().say("hello")
+        _, headers, page = await fetch(
+            running.server.metrics_address,
+            b"GET /metrics HTTP/1.1\r\nHost: x\r\n"
+            b"Accept: application/openmetrics-text; version=1.0.0,text/plain;q=0.5\r\n\r\n",
+        )
+        _, plain_headers, plain = await fetch(running.server.metrics_address)
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = {each.name: each for each in text_string_to_metric_families(page)}
+    buckets = [
+        sample
+        for sample in families["agent_routing_call_duration_seconds"].samples
+        if sample.name.endswith("_bucket") and sample.labels["method"] == "Route"
+    ]
+    (exemplar,) = [sample.exemplar for sample in buckets if sample.exemplar]
+    assert re.fullmatch("[0-9a-f]{32}", exemplar.labels["trace_id"])
+    assert 0 < exemplar.value < 60
+    # Both formats have the same series.
+    assert plain_headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    names = {line.split(" ")[0] for line in plain.splitlines() if not line.startswith("#")}
+    assert names <= {line.split(" ")[0] for line in page.splitlines()}
+
+
+class Kept:
+    """An exporter that keeps nothing."""
+
+    def export(self, spans):
+        """See Exporter."""
+
+    def shutdown(self):
+        """See Exporter."""
 
 
 async def test_watchers_reloads_and_time_outs_are_told(measured):

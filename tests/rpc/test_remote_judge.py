@@ -155,7 +155,7 @@ async def test_what_ships_judges_where_the_judge_does_not(tmp_path, broken, caus
         assert went(routed.dispatch) == ("payroll", "TOPIC_SWITCH")
         assert routed.topic_trace.model == "scripted-1"
         page = (await fetch(service.server.metrics_address))[2]
-        assert f'agent_routing_topic_detector_failures_total{{cause="{cause}"}} 1\n' in page
+        assert f'agent_routing_topic_detector_failures_total{{cause="{cause}"}} 1.0\n' in page
 
 
 async def test_without_a_fallback_the_message_goes_as_if_topics_were_off(tmp_path):
