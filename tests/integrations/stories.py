@@ -370,6 +370,19 @@ async def test_handoffs_of_a_run_count_towards_the_limit(program, client, sessio
     assert "3" in run.text
 
 
+async def test_agent_with_an_inbox_is_left_to_its_workers(program, client, session):
+    """Its turn waits in the inbox: only a worker that was given the dispatch runs the agent."""
+    script = Script(
+        coordinator=lambda _seen: transfer("clerk"), clerk=lambda _seen: Say("from a worker")
+    )
+    client.set_active_agent(session, "clerk", user_id="ana")
+    routed = program.make(client, script)
+    run = await routed.run("hello", session_id=session, **ANA)
+    assert (run.next.agent.agent_id, run.text, script.seen) == ("clerk", "", [])
+    done = await routed.answer(session, run.next, user_id="ana")
+    assert (done.agent_id, done.text, done.next) == ("clerk", "from a worker", None)
+
+
 async def test_dispatch_of_a_frontend_is_answered(program, either_client, client, session):
     """If another process routes, the runtime gets only the dispatch."""
     turn = client.route("VAT?", session_id=session, **ANA)

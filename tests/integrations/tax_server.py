@@ -36,6 +36,7 @@ agents:
     on_complete: assessor
     on_complete_message: Great work!
   - {id: assessor, name: Assessor, description: Asks what was learnt.}
+  - {id: clerk, name: Clerk, delivery: inbox}
   - {id: elsewhere, name: Elsewhere, user_selectable: true}
 """
 

@@ -15,7 +15,12 @@ import { Command, type LangGraphRunnableConfig, Send } from "@langchain/langgrap
 import { ToolNode } from "@langchain/langgraph/prebuilt";
 import type { RouteFields, RoutingClient } from "./client.js";
 import { HandoffRefused, UnknownAgent } from "./errors.js";
-import { Decision, type Dispatch, type Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
+import {
+  Decision,
+  Delivery,
+  type Dispatch,
+  type Suggestion,
+} from "./gen/agent_routing/v1/dispatch_pb.js";
 import { TaskStatus } from "./gen/agent_routing/v1/task_pb.js";
 import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 import {
@@ -66,6 +71,8 @@ export interface RoutedRun {
   degraded: boolean;
   /** The agent switch that is offered to the user, if there is one. */
   suggestion: Suggestion | undefined;
+  /** The dispatch to an agent whose turns wait in an inbox: its workers answer it. */
+  next: Dispatch | undefined;
   /** What the run waits for, if an agent needs an approval: pass it to decide(). */
   approval: Approval | undefined;
 }
@@ -200,6 +207,7 @@ export class RoutedGraph {
       reason: routed.reason,
       degraded: routed.degraded,
       suggestion: routed.suggestion,
+      next: undefined,
       approval: undefined,
     };
     return await this.#goOn(routed.dispatch, run, fields.userId ?? "", config);
@@ -243,9 +251,10 @@ export class RoutedGraph {
       reason: "",
       degraded: false,
       suggestion: undefined,
+      next: undefined,
       approval: undefined,
     };
-    return await this.#goOn(dispatch, run, userId, config);
+    return await this.#goOn(dispatch, run, userId, config, true);
   }
 
   async #goOn(
@@ -253,9 +262,15 @@ export class RoutedGraph {
     run: RoutedRun,
     userId: string,
     config: LangGraphRunnableConfig,
+    isGiven = false,
   ): Promise<RoutedRun> {
     let next = dispatch;
     for (let step = 0; next !== undefined && step < DISPATCHES_MAX; step++) {
+      // A worker answers what its agent's inbox gave it; all else in an inbox is for the workers.
+      if (next.delivery === Delivery.INBOX && !(isGiven && step === 0)) {
+        run.next = next;
+        break;
+      }
       next = await this.#dispatched(next, run, userId, config);
     }
     return run;

@@ -100,7 +100,7 @@ const client = new Client(target, { timeoutMs: 20_000 });
 const routed = new RoutedGraph(client, graph);
 for (const text of texts) {
   const run = await routed.run({ text, sessionId, userId: "ana", locale: "en", channel: "web" });
-  const { suggestion: _, requestId: __, ...shown } = run;
+  const { suggestion: _, requestId: __, next: ___, ...shown } = run;
   console.log(JSON.stringify({ ...shown, called: called.splice(0), told: told.splice(0) }));
 }
 client.close();

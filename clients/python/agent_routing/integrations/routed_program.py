@@ -20,7 +20,7 @@ from agent_routing.integrations.steps import AnyClient, Call, Calls, Segment, St
 from agent_routing.plain_values import DecisionName
 from agent_routing.route_result import RouteResult
 from agent_routing.v1.agent_pb2 import AGENT_KIND_SYSTEM, Agent
-from agent_routing.v1.dispatch_pb2 import Dispatch
+from agent_routing.v1.dispatch_pb2 import DELIVERY_INBOX, Dispatch
 from agent_routing.v1.routing_service_pb2 import (
     ListAgentsResponse,
     ListTurnsResponse,
@@ -85,7 +85,9 @@ class RoutedProgram:
         """Answer a message that a frontend already routed. fields: user_id and locale."""
         yield from self._know_the_registry()
         run = RoutedRun(session_id=session_id)
-        return (yield from self._go_on(run, dispatch, fields, options, is_local=False))
+        # A worker answers what its agent's inbox gave it.
+        flow = self._go_on(run, dispatch, fields, options, is_local=False, is_given=True)
+        return (yield from flow)
 
     def decide(
         self,
@@ -195,14 +197,21 @@ class RoutedProgram:
         options: Mapping[str, Any] | None,
         *,
         is_local: bool,
+        is_given: bool = False,
     ) -> Steps[RoutedRun]:
-        """Run agents for a dispatch, and for the dispatches that follow from it."""
+        """Run agents for a dispatch, and for the dispatches that follow from it.
+
+        is_given: whether the program was given the dispatch, from an inbox too; others of an inbox
+        are for its workers.
+        """
         following: Dispatch | None = dispatch
         # The service ends this loop: it limits the hops of a message.
         while following is not None:
-            if self.names.name(following.agent.agent_id) is None:
+            is_here = self.names.name(following.agent.agent_id) is not None
+            if not is_here or (following.delivery == DELIVERY_INBOX and not is_given):
                 run.next = following
                 break
+            is_given = False
             turn = RoutedTurn(self, run, following, fields, options or {}, is_local=is_local)
             following = yield from self._answered(run, turn)
             if following is not None and following.handoff.message:
