@@ -3,6 +3,8 @@
 import http.client
 import json
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -135,6 +137,22 @@ def test_the_page_takes_no_endless_message(page):
     assert say(url, "x" * BODY_BYTES_MAX) == 413
     assert [say(url, str(number)) for number in range(MESSAGES_MAX + 1)][-2:] == [202, 429]
     assert feed.messages.qsize() == MESSAGES_MAX
+
+
+def test_a_page_that_is_closed_while_it_waits_leaves_no_traceback(page, capfd):
+    """A browser tab that is closed is no error."""
+    url, feed = page
+    place = urlsplit(url)
+    with socket.create_connection((place.hostname, place.port)) as waiting:
+        asked = f"GET /events?after=0 HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n"
+        waiting.sendall(asked.encode())
+        # Closed with a reset: the answer cannot be written.
+        waiting.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    feed.publish({"text": "x" * 1_000_000})
+    assert call(url, "GET", "/")[0] == 200
+    feed.end()
+    time.sleep(0.3)
+    assert capfd.readouterr().err == ""
 
 
 def test_old_events_go_and_numbers_stay(page):
