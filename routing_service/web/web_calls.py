@@ -30,12 +30,14 @@ from connectrpc.interceptor import MetadataInterceptor
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
-from google.protobuf import json_format
+from google.protobuf import any_pb2, json_format
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from google.rpc import status_pb2
+from google.rpc import error_details_pb2, status_pb2
+from protobuf import message_from_json_value
 from protobuf.wkt import Any as PackedDetail
+from protobuf.wkt import Struct
 
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.request_checks import JsonRequest
@@ -338,8 +340,32 @@ def _refusal(error: RoutingError) -> ConnectError:
 
 def _connect_error(code: grpc.StatusCode, message: str, status: status_pb2.Status) -> ConnectError:
     name = "CANCELED" if code is grpc.StatusCode.CANCELLED else code.name
-    details = [
-        ErrorDetail(PackedDetail(type_url=detail.type_url, value=detail.value))
-        for detail in status.details
-    ]
-    return ConnectError(Code[name], message, details)
+    return ConnectError(Code[name], message, [_ReadableDetail(each) for each in status.details])
+
+
+class _ReadableDetail(ErrorDetail):
+    """A detail of an error that Connect's JSON also shows in the field debug."""
+
+    def __init__(self, detail: any_pb2.Any) -> None:
+        super().__init__(PackedDetail(type_url=detail.type_url, value=detail.value))
+        self._detail = detail
+
+    def value(self, *_: object) -> Struct | None:  # type: ignore[override]
+        """Return the detail's JSON, which the library writes as debug; None for an unknown type."""
+        message_class = _DETAIL_CLASSES.get(self.type_name)
+        if message_class is None:
+            return None
+        shown = json_format.MessageToDict(message_class.FromString(self.message_bytes))
+        return message_from_json_value(Struct, shown)
+
+
+_DETAIL_CLASSES: Final[Mapping[str, type[Message]]] = {
+    each.DESCRIPTOR.full_name: each
+    for each in (
+        error_details_pb2.BadRequest,
+        error_details_pb2.ErrorInfo,
+        error_details_pb2.PreconditionFailure,
+        error_details_pb2.RetryInfo,
+    )
+}
+"""The details that the contract's errors have."""

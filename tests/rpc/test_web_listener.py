@@ -285,6 +285,25 @@ REFUSED = {
 }
 
 
+async def test_details_of_errors_can_be_read_without_protobuf(tax):
+    """A page that has only fetch() sees reason, metadata and every violation as JSON."""
+    bad = {"sessionId": "a b\u0000", "userId": "ana", "text": "x" * 40_000}
+    status, _headers, body = await asyncio.to_thread(
+        wire_to(tax, "json").post,
+        f"{SERVICE}/Route",
+        json.dumps(bad).encode(),
+        {"content-type": "application/json"},
+    )
+    error = json.loads(body)
+    assert status == http.client.BAD_REQUEST
+    assert error["code"] == "invalid_argument"
+    debug = {each["type"]: each["debug"] for each in error["details"]}
+    assert debug["google.rpc.ErrorInfo"]["reason"] == "INVALID_FIELD"
+    assert debug["google.rpc.ErrorInfo"]["domain"] == "agent_routing"
+    fields = [each["field"] for each in debug["google.rpc.BadRequest"]["fieldViolations"]]
+    assert {"session_id", "text"} <= set(fields)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 async def test_errors_are_the_same_with_all_details(tax, case):
     """Code, message, reason, metadata and violations: browsers get all of them."""
@@ -594,6 +613,30 @@ async def test_a_watch_gets_changes_as_they_happen(tax, name):
         while tax.server.watches:  # noqa: ASYNC110 - it is seen from outside alone
             await asyncio.sleep(0.01)
     assert [r.code for r in tax.observer.calls if r.method == "WatchSession"] == ["CANCELLED"]
+
+
+async def test_a_watch_can_be_read_as_json_in_envelopes(tax):
+    """What a page without generated code needs: five bytes before each JSON text."""
+    chat = tax.chat("web-json-watch")
+    await chat.say("one")
+    asked = json.dumps({"sessionId": chat.session_id, "userId": "ana", "afterRevision": "0"})
+    reader, writer = await asyncio.open_connection(
+        wire_to(tax, "json").host, wire_to(tax, "json").port
+    )
+    body = b"\0" + len(asked).to_bytes(4, "big") + asked.encode()
+    writer.write(
+        f"POST {SERVICE}/WatchSession HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        f"Content-Type: application/connect+json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    read = b""
+    async with asyncio.timeout(20):
+        while b"messageRouted" not in read:
+            read += await reader.read(65_536)
+    writer.close()
+    assert b'{"heartbeat": ' in read
+    assert b'{"change": ' in read
 
 
 @pytest.mark.parametrize("name", ["connect", "grpc-web"])
