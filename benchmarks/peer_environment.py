@@ -20,11 +20,14 @@ ENVIRONMENTS: Final = ROOT / "build" / "peers"
 ROUND_S_MAX: Final = 600
 
 
-def prepare(peer: str) -> Path:
-    """Make a peer's environment from its requirements, if it is not there; return its Python."""
-    folder = ENVIRONMENTS / peer
+def prepare(peer: str, peers: Path = PEERS, environments: Path = ENVIRONMENTS) -> Path:
+    """Make a peer's environment from its requirements, if it is not there; return its Python.
+
+    peers: the folder of the requirements. environments: where the environments are made.
+    """
+    folder = environments / peer
     python = folder / "bin" / "python"
-    requirements = PEERS / f"{peer}.txt"
+    requirements = peers / f"{peer}.txt"
     stamp = folder / ".installed"
     if stamp.exists() and stamp.read_text() == requirements.read_text():
         return python
