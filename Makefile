@@ -131,6 +131,11 @@ docs: $(INSTALLED) ## build the documentation into build/site; a broken link is 
 bench: $(INSTALLED) ## measure, ten minutes (make bench QUICK=1: one); more: make bench args="--help"
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(args)
 
+# A quarter of an hour; installs each of the others into an environment of its own.
+.PHONY: compare
+compare: $(INSTALLED) ## play the same stories with other frameworks; write docs/explanation/comparison.md
+	@$(BIN)/python -m benchmarks.comparison $(args)
+
 .PHONY: dist
 dist: $(INSTALLED) ## build all distributions into dist/ and try them on oldest and newest versions
 	@$(BIN)/python scripts/dist.py

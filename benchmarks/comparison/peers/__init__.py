@@ -1,0 +1,1 @@
+"""The contenders' programs, each run in an environment of its own."""
