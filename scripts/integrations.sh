@@ -48,7 +48,7 @@ if [ "${1:-}" = --newest ]; then
     exit
 fi
 
-[ $# -gt 0 ] || set -- openai-agents langgraph google-adk pydantic-ai
+[ $# -gt 0 ] || set -- openai-agents langgraph google-adk pydantic-ai agent-framework
 for framework; do
     environment=.venv-integrations/$framework
     made=$environment/.installed

@@ -13,6 +13,7 @@ EXAMPLES = {
     "LangGraph": "langgraph_chat.py",
     "Google ADK": "google_adk_chat.py",
     "Pydantic AI": "pydantic_ai_chat.py",
+    "Microsoft Agent Framework": "agent_framework_chat.py",
 }
 
 

@@ -1,0 +1,369 @@
+"""Microsoft Agent Framework: handoff workflows whose handoffs the service decides and remembers.
+
+Owns what a program's agents get for a run, and how a handoff workflow is run for a message. The
+program's agents are never changed; each run uses copies.
+
+    routed = RoutedHandoffs(client, [coordinator, vat])
+    run = await routed.run("How much VAT do I owe?", session_id="chat-42", user_id="ana")
+    print(run.text)
+
+Each message is a run of a workflow of HandoffBuilder that starts at the agent that the service
+names, and ends when it asks for the user's next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from agent_framework import (
+    Agent,
+    AgentContext,
+    AgentMiddleware,
+    AgentResponse,
+    Content,
+    ContextProvider,
+    FunctionInvocationContext,
+    FunctionMiddleware,
+    FunctionTool,
+    Message,
+    MiddlewareFailure,
+    MiddlewareTermination,
+)
+from agent_framework.orchestrations import HandoffBuilder
+
+from agent_routing import content
+from agent_routing.errors import RoutingError
+from agent_routing.integrations import agent_tools, steps
+from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
+from agent_routing.integrations.routed_run import Said
+from agent_routing.integrations.routed_runs import CameTo, RoutedRuns
+from agent_routing.integrations.routed_turn import RoutedTurn
+from agent_routing.integrations.steps import AnyClient, Segment, Steps
+
+_SOURCE: Final = "agent_routing"
+"""The source of what the adapter adds to a run."""
+
+_OWN_TOOLS: Final = frozenset({TRANSFER, ASK, COMPLETE, CONSULT})
+
+_HANDOFF_PREFIX: Final = "handoff_to_"
+"""Of the tools that HandoffBuilder gives to agents."""
+
+_HANDOFF_CHARS_MAX: Final = 64
+"""Of those tools' names; other characters than letters, digits, _ and - are replaced by _."""
+
+_APPROVAL: Final = "function_approval_request"
+
+Build = Callable[[HandoffBuilder], HandoffBuilder]
+"""Completes a builder that has the participants and the start agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkflowRun(Segment):
+    """A run of a workflow that starts at an agent. replies: by agent, as they come."""
+
+    replies: dict[str, AgentResponse] = field(default_factory=dict)
+
+
+class RoutedHandoffs(RoutedRuns):
+    """Runs agents in handoff workflows: each message goes to the agent that the service names.
+
+    client: methods ending in _sync need a blocking one. agents: all agents of the program, each
+    with its id or an alias of the registry as its name. build: adds to a HandoffBuilder, for
+    example handoffs with add_handoff(); the service is asked before each. Without it the agents get
+    transfer_to_agent. run_options: for Workflow.run(), such as function_invocation_kwargs; the
+    methods' options= override them.
+
+    A tool that needs an approval ends the turn as failed: runs are not kept.
+    """
+
+    def __init__(
+        self,
+        client: AnyClient,
+        agents: Iterable[Agent[Any]],
+        *,
+        build: Build | None = None,
+        run_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._agents = {agent.name or "": agent for agent in agents}
+        if "" in self._agents:
+            raise ValueError("an agent has no name; give each one its id or alias: Agent(name=…)")
+        super().__init__(client, self._agents)
+        self._build = build
+        self._run_options = dict(run_options or {})
+
+    async def _segment(self, segment: Segment) -> Said:
+        return await steps.run(self._client, self._runs(segment), self._workflow_run)
+
+    def _segment_blocking(self, segment: Segment) -> Said:
+        def run(step: Segment) -> Any:
+            return asyncio.run(self._workflow_run(step))
+
+        return steps.run_blocking(self._client, self._runs(segment), run)
+
+    async def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
+        flow = steps.stream(self._client, self._runs(segment), self._workflow_stream, came_to)
+        async for event in flow:
+            yield event
+
+    async def _workflow_run(self, run: Segment) -> Any:
+        workflow, messages, options = self._workflow(run)
+        return await workflow.run(messages, **options)
+
+    async def _workflow_stream(self, run: Segment, came_to: CameTo) -> AsyncIterator[Any]:
+        workflow, messages, options = self._workflow(run)
+        events = workflow.run(messages, stream=True, **options)
+        async for event in events:
+            yield event
+        came_to(await events.get_final_response())
+
+    def _runs(self, segment: Segment) -> Steps[Said]:
+        """Run a workflow for the dispatched agent, and others for agents that it transfers to."""
+        turn, name = segment.turn, segment.name
+        while True:
+            run = _WorkflowRun(name, turn)
+            result = yield run
+            for event in result.get_request_info_events():
+                if getattr(event.data, "type", "") == _APPROVAL:
+                    called = event.data.function_call.name
+                    raise RuntimeError(
+                        f"tool {called} needs an approval, which this adapter does not support: set"
+                        " its approval_mode to never_require, or use the client's calls"
+                    )
+            holder = turn.program.names.by_id[turn.holder_id]
+            # A handoff of the workflow has run its target already.
+            if holder in run.replies:
+                return _said(run.replies[holder], result, turn)
+            if holder == name:
+                return Said("", result)
+            name = holder
+
+    def _workflow(self, run: Segment) -> tuple[Any, list[Message], dict[str, Any]]:
+        """Return a workflow that starts at an agent, its input, and options of its run."""
+        assert isinstance(run, _WorkflowRun)
+        names = self._agents if self._build else (run.name,)
+        copies = {name: self._copy(name, run) for name in names}
+        builder = HandoffBuilder(participants=list(copies.values()))
+        builder = builder.with_start_agent(copies[run.name])
+        if self._build is not None:
+            builder = self._build(builder)
+        options = {**self._run_options, **run.turn.options}
+        return builder.build(), [_user_message(run.turn)], options
+
+    def _copy(self, name: str, run: _WorkflowRun) -> Agent[Any]:
+        """Return an agent of the program with what this run adds to it."""
+        agent = copy.copy(self._agents[name])
+        provider = _Provider(self._client, run.turn, name, has_transfer=self._build is None)
+        # Handoff workflows require it; nothing of a run is kept here.
+        agent.require_per_service_call_history_persistence = True
+        agent.context_providers = [*agent.context_providers, provider]
+        own = _Past(self._client, run, name)
+        agent.middleware = [*(agent.middleware or ()), own]
+        return agent
+
+
+class _Past(AgentMiddleware):
+    """Gives an agent its own past and the message, and keeps its reply."""
+
+    def __init__(self, client: AnyClient, run: _WorkflowRun, name: str) -> None:
+        self._client = client
+        self._run = run
+        self._name = name
+        self._has_run = False
+
+    async def process(
+        self, context: AgentContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Run the agent."""
+        turn = self._run.turn
+        if not self._has_run:
+            past = await steps.do(self._client, turn.past())
+            messages = [Message(role, [text]) for role, text in past]
+            if turn.note:
+                messages.append(Message("user", [turn.note]))
+            context.messages = [*messages, _user_message(turn)]
+        self._has_run = True
+        await call_next()
+        if isinstance(context.result, AgentResponse):
+            self._keep(context.result)
+        elif context.result is not None:
+            context.result = context.result.with_result_hook(self._keep)
+
+    def _keep(self, response: AgentResponse) -> None:
+        self._run.replies[self._name] = response
+
+
+class _Provider(ContextProvider):
+    """Gives an agent its instructions and tools for the turn that it holds."""
+
+    def __init__(
+        self, client: AnyClient, turn: RoutedTurn, name: str, *, has_transfer: bool
+    ) -> None:
+        super().__init__(_SOURCE)
+        self._client = client
+        self._turn = turn
+        self._name = name
+        self._has_transfer = has_transfer
+
+    async def before_run(self, *, context: Any, **_given: Any) -> None:
+        """Add the registry's instructions, the tools, and what follows the calls of tools."""
+        turn = self._turn
+        view = await steps.do(self._client, turn.view())
+        context.extend_instructions(_SOURCE, view.instructions)
+        rows: list[tuple[str, str, Iterable[agent_tools.Parameter]]] = [
+            (ASK, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS),
+            (COMPLETE, agent_tools.COMPLETE_DESCRIPTION, agent_tools.COMPLETE_PARAMETERS),
+        ]
+        if view.targets and self._has_transfer:
+            described = agent_tools.describe_transfer(view.targets)
+            rows.append((TRANSFER, described, agent_tools.transfer_parameters(view.target_names)))
+        if view.targets and turn.may_consult:
+            described = agent_tools.describe_consult(view.targets)
+            rows.append((CONSULT, described, agent_tools.consult_parameters(view.target_names)))
+        context.extend_tools(_SOURCE, [_tool(*row) for row in rows])
+        context.extend_middleware(_SOURCE, _Calls(self._client, turn, self._name))
+
+
+class _Calls(FunctionMiddleware):
+    """Executes the adapter's tools, asks the service about handoffs, and records the others."""
+
+    def __init__(self, client: AnyClient, turn: RoutedTurn, name: str) -> None:
+        self._client = client
+        self._turn = turn
+        self._name = name
+
+    async def process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Execute a call of a tool."""
+        called, given = context.function.name, _texts(context.arguments)
+        if called.startswith(_HANDOFF_PREFIX) and (target := self._target(called)) is not None:
+            refusal = await self._hand_over(target, {})
+            if refusal is None:
+                await call_next()
+            else:
+                context.result = refusal
+            return
+        if called in _OWN_TOOLS:
+            context.result = await self._own(called, given)
+            if self._turn.is_ended or not self._is_holder:
+                # The model is not called again.
+                raise MiddlewareTermination(result=context.result)
+            return
+        began = datetime.now(UTC)
+        await call_next()
+        output = "".join(str(each) for each in _texts_of(context.result))
+        self._turn.report.add_step(called, "tool", given, output, began)
+
+    @property
+    def _is_holder(self) -> bool:
+        return self._turn.program.names.by_id[self._turn.holder_id] == self._name
+
+    def _target(self, called: str) -> str | None:
+        """Return the agent to which a tool of HandoffBuilder hands over."""
+        names = self._turn.program.names.by_id.values()
+        return next((name for name in names if _handoff_tool(name) == called), None)
+
+    async def _hand_over(self, target: str, words: Mapping[str, str]) -> str | None:
+        try:
+            return await steps.do(
+                self._client, self._turn.hand_over(target, from_name=self._name, **words)
+            )
+        except RoutingError as error:
+            # The framework gives other errors to the model.
+            raise MiddlewareFailure(error.message) from error
+
+    async def _own(self, called: str, given: Mapping[str, str]) -> str:
+        """Execute a tool of the adapter; return its result for the model."""
+        turn = self._turn
+        if called == ASK:
+            return turn.ask(self._name, given.get("question", ""))
+        if called == COMPLETE:
+            return turn.complete(self._name, given.get("answer", ""), given.get("summary", ""))
+        target = given.get("agent_id", "")
+        if called == CONSULT:
+            return turn.consult(self._name, target, given.get("question", ""))
+        words = {key: given.get(key, "") for key in ("reason", "context", "message", "mode")}
+        return await self._hand_over(target, words) or f"handed over to {target}"
+
+
+def _tool(name: str, description: str, parameters: Iterable[agent_tools.Parameter]) -> FunctionTool:
+    """Return a tool as a model sees it; _Calls executes it."""
+
+    async def unrouted(**_given: object) -> str:
+        return f"{name} was not executed"
+
+    return FunctionTool(
+        name=name,
+        description=description,
+        approval_mode="never_require",
+        func=unrouted,
+        input_model=agent_tools.json_schema(parameters),
+    )
+
+
+def _handoff_tool(name: str) -> str:
+    """Return the name of the tool with which HandoffBuilder's agents hand over to an agent."""
+    return f"{_HANDOFF_PREFIX}{re.sub(r'[^a-zA-Z0-9_-]', '_', name)}"[:_HANDOFF_CHARS_MAX]
+
+
+def _texts(arguments: Any) -> dict[str, str]:
+    """Return a call's arguments as texts."""
+    dump = getattr(arguments, "model_dump", None)
+    given = dump() if dump is not None else arguments
+    if not isinstance(given, Mapping):
+        return {}
+    return {str(key): "" if value is None else str(value) for key, value in given.items()}
+
+
+def _texts_of(result: Any) -> list[str]:
+    """Return the texts of a tool's result."""
+    if isinstance(result, list):
+        return [str(each.text or "") for each in result if isinstance(each, Content)]
+    return [str(result)]
+
+
+def _user_message(turn: RoutedTurn) -> Message:
+    """Return the user's message: its text, images and files."""
+    contents: list[Content] = []
+    if turn.user_text or not turn.items:
+        contents.append(Content.from_text(turn.user_text))
+    for item in turn.items:
+        media_type = item.content_type.partition(";")[0]
+        if item.uri:
+            contents.append(Content.from_uri(item.uri, media_type=media_type))
+        else:
+            contents.append(Content.from_data(item.data, media_type))
+    return Message("user", contents)
+
+
+def _said(response: AgentResponse, result: Any, turn: RoutedTurn) -> Said:
+    """Return the result of a run, and give the turn the images and files that the agent made."""
+    text = ""
+    for message in response.messages:
+        if message.role != "assistant":
+            continue
+        text = message.text or text
+        for each in message.contents:
+            if each.type == "uri" and each.uri:
+                turn.report.add_item(content.uri_item(each.uri, each.media_type or _BYTES))
+            elif each.type == "data" and each.uri:
+                turn.report.add_item(
+                    content.data_item(_data_of(each.uri), each.media_type or _BYTES)
+                )
+    return Said(text, result)
+
+
+_BYTES: Final = "application/octet-stream"
+"""The media type of content that names none."""
+
+
+def _data_of(uri: str) -> bytes:
+    """Return the bytes of a data URI."""
+    return base64.b64decode(uri.partition(",")[2])

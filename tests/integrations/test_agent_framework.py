@@ -1,0 +1,168 @@
+"""Microsoft Agent Framework's handoff workflows, with the service behind them."""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("agent_framework", reason="needs agent-framework: make test-integrations")
+
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatMiddlewareLayer,
+    ChatResponse,
+    ChatResponseUpdate,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    ResponseStream,
+    tool,
+)
+
+from agent_routing.integrations.agent_framework import RoutedHandoffs
+from clients.python.examples.tax_talk import CallTool
+from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
+from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
+
+NAMES = {agent_id: agent_id for agent_id in RULES} | {
+    "coordinator": "Tax Coordinator",
+    "vat": "VAT Specialist",
+}
+_call_numbers = itertools.count(1)
+
+
+class RuleClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient):
+    """Answers by a script, and records the framework's input for the model."""
+
+    def __init__(self, agent_id, script):
+        super().__init__()
+        self._agent_id = agent_id
+        self._script = script
+
+    def _inner_get_response(self, *, messages, stream, options, **kwargs):
+        del kwargs
+        if not stream:
+            return self._answer(messages, options)
+
+        async def updates():
+            response = await self._answer(messages, options)
+            for message in response.messages:
+                yield ChatResponseUpdate(role="assistant", contents=message.contents)
+
+        return ResponseStream(updates(), finalizer=ChatResponse.from_updates)
+
+    async def _answer(self, messages, options):
+        results = [each for each in messages[-1].contents if each.type == "function_result"]
+        system = "".join(each.text for each in messages if each.role == "system")
+        seen = Seen(
+            agent_id=self._agent_id,
+            system=system + (options.get("instructions") or ""),
+            messages=[
+                (each.role, "".join(_shown(part) for part in each.contents))
+                for each in messages
+                if each.role in ("user", "assistant") and any(map(_shown, each.contents))
+            ],
+            tools={each.name: each.description for each in options.get("tools") or ()},
+            tool_output=str(results[-1].result) if results else "",
+        )
+        reply = self._script.reply(seen)
+        contents = [Content.from_text(reply.text)] if reply.text else []
+        if isinstance(reply, Show):
+            contents.append(Content.from_data(reply.image, "image/png"))
+        if isinstance(reply, CallTool):
+            contents.append(
+                Content.from_function_call(
+                    f"c{next(_call_numbers)}", reply.name, arguments=dict(reply.arguments)
+                )
+            )
+        return ChatResponse(messages=[Message("assistant", contents)])
+
+
+def _shown(part):
+    if part.type == "text":
+        return part.text
+    return f"{part.media_type} {part.uri}" if part.type in ("data", "uri") else ""
+
+
+def agents_of(script, *, tools=None):
+    """Return an agent for each rule."""
+    return [
+        Agent(
+            client=RuleClient(agent_id, script),
+            name=NAMES.get(agent_id, agent_id),
+            instructions=f"I am {agent_id}.",
+            tools=(tools or {}).get(agent_id, []),
+        )
+        for agent_id in script.rules
+    ]
+
+
+@pytest.fixture
+def program():
+    """Agents of the framework."""
+    return Program(
+        example="clients/python/examples/agent_framework_chat.py",
+        names=NAMES,
+        make=lambda client, script: RoutedHandoffs(client, agents_of(script)),
+    )
+
+
+@pytest.mark.parametrize("target", ["payroll", "invoices"])
+async def test_handoffs_of_a_workflow_are_tracked(either_client, client, session, target):
+    """The framework's own tools, in one run of its workflow; the model reads a refusal."""
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output) if seen.tool_output else CallTool(f"handoff_to_{target}", {})
+        )
+    )
+    agents = {agent.name: agent for agent in agents_of(script)}
+
+    def build(builder):
+        return builder.add_handoff(
+            "Tax Coordinator", [agents[name] for name in ("payroll", "invoices")]
+        )
+
+    routed = RoutedHandoffs(either_client, agents.values(), build=build)
+    run = await routed.run("please", session_id=session, **ANA)
+    assert "transfer_to_agent" not in script.of("coordinator")[0].tools
+    assert len(run.results) == 1
+    if target == "payroll":
+        assert "plan:premium" in run.text
+        assert script.of("payroll") == []
+    else:
+        assert (run.agent_id, run.text) == ("invoices", "the secret of the invoice desk")
+        assert client.status(session, user_id="ana").active_agent.agent_id == "invoices"
+
+
+async def test_tools_are_steps_of_the_turn(client, session):
+    """With their input and result."""
+
+    @tool(approval_mode="never_require")
+    def look_up(number: str) -> str:
+        """Look up an invoice."""
+        return f"{number} is paid"
+
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output) if seen.tool_output else CallTool("look_up", {"number": "F-1"})
+        )
+    )
+    routed = RoutedHandoffs(client, agents_of(script, tools={"coordinator": [look_up]}))
+    run = await routed.run("please", session_id=session, **ANA)
+    assert run.text == "F-1 is paid"
+    (turn,) = client.list_turns(session, user_id="ana")
+    assert [(step.name, step.output) for step in turn.steps] == [("look_up", "F-1 is paid")]
+
+
+async def test_tool_that_needs_an_approval_fails_with_the_remedy(client, session):
+    """It must not end as an empty answer."""
+
+    @tool(approval_mode="always_require")
+    def refund(amount: str) -> str:
+        """Refund an amount."""
+        raise AssertionError(amount)
+
+    script = Script(coordinator=lambda _: CallTool("refund", {"amount": "5"}))
+    routed = RoutedHandoffs(client, agents_of(script, tools={"coordinator": [refund]}))
+    with pytest.raises(RuntimeError, match="refund needs an approval"):
+        await routed.run("please", session_id=session, **ANA)
