@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks import (
     engine_turns,
     growth,
+    inbox,
     peer_turns,
     plots,
     postgres_appends,
@@ -85,6 +86,7 @@ def _of_rates(
 
 MORE: Final[dict[str, Benchmark]] = {
     "redis": peer_turns.measure_redis,
+    "inbox": inbox.measure,
     **{
         key: partial(_of_rates, key, measure)
         for key, measure in (*engine_turns.FIGURES.items(), *postgres_appends.FIGURES.items())

@@ -55,11 +55,16 @@ def server(store_url: str = "") -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def server_process(store_url: str = "", *options: str) -> Iterator[tuple[str, int]]:
-    """Run it; yield its address and its process id. options: of `agent-routing serve`."""
+def server_process(
+    store_url: str = "", *options: str, registry: str = REGISTRY
+) -> Iterator[tuple[str, int]]:
+    """Run it; yield its address and its process id.
+
+    options: of `agent-routing serve`. registry: the text of its file.
+    """
     with tempfile.TemporaryDirectory() as folder:
         agents = Path(folder) / "agents.yaml"
-        agents.write_text(REGISTRY)
+        agents.write_text(registry)
         store = store_url or f"sqlite:///{folder}/routing.db"
         command = [str(Path(sys.executable).parent / "agent-routing"), "serve"]
         command += ["--listen", "127.0.0.1:0", "--store", store, "--agents", str(agents), *options]

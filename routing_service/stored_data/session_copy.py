@@ -10,11 +10,13 @@ blanked too. A target that is blank where the source is not stays as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from routing_service.storage.event_codec import BLANK_EVENTS
+from routing_service.storage.event_codec import BLANK_EVENTS, decode_state
+from routing_service.storage.queue_entries import QueueEntry
 from routing_service.storage.store import (
     APPEND_TASKS_MAX,
     DAMAGED,
@@ -24,9 +26,11 @@ from routing_service.storage.store import (
     Head,
     RequestSeen,
     RevisionConflict,
+    SchemaTooNew,
     SessionKey,
     SessionRow,
     Store,
+    StoreCorrupt,
     TaskRow,
     TaskTaken,
 )
@@ -87,6 +91,7 @@ async def copy_session(source: Store, target: Store, key: SessionKey) -> CopiedS
     blanked = await target.erase_before(key, erase_before, BLANK_EVENTS) if erase_before else 0
     if base == row.revision:
         await _compare_heads(target, row, head)
+    await _copy_entry(source, target, key, head)
     return CopiedSession(row.revision - base, len(tasks), blanked)
 
 
@@ -187,6 +192,21 @@ async def _store(target: Store, append: Append) -> None:
         ) from taken
     except AppendRefused as refused:
         raise SessionDiffers(append.key, f"it does not take it: {refused}") from refused
+
+
+async def _copy_entry(source: Store, target: Store, key: SessionKey, head: Head) -> None:
+    """Copy the entry of the turn that waits in an inbox, without its lease.
+
+    An entry is a hint, and what it is a hint to is in the state: one that the target lacks is also
+    put back when the session is read there.
+    """
+    with suppress(SchemaTooNew, StoreCorrupt):  # Of a state that only another release reads.
+        turn = decode_state(head.state).live_turn
+        if turn is None:
+            return
+        entry = QueueEntry(turn.holder, turn.dispatched_us, key.session_id, turn.request_id)
+        if await source.find_item(key.tenant, entry) is not None:
+            await target.mend_queue(key.tenant, (entry,), ())
 
 
 async def _compare_heads(target: Store, row: SessionRow, head: Head) -> None:

@@ -10,7 +10,9 @@ from google.protobuf import duration_pb2
 from agent_routing.v1 import dispatch_pb2, routing_service_pb2
 from routing_service.ids import new_uuid7
 from routing_service.sessions import inbox as inbox_module
+from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.queue_entries import QueueEntry
+from routing_service.stored_data.session_copy import copy_session
 from tests.rpc.live_service import hand_to, proceed, refusal, serving
 
 pb = routing_service_pb2
@@ -365,6 +367,22 @@ async def test_a_purge_takes_the_entries_along(service):
     handler = service.server._parts.handler
     assert await handler.delete(chat.key, head)
     assert await service.store.read_queue("default", "front", None, 10) == []
+
+
+async def test_a_copy_of_the_store_has_the_entries(service):
+    """Without their leases: a worker of the new store begins with its own."""
+    waiting, answered = service.chat(), service.chat()
+    await waiting.say("hello")
+    routed = await answered.say("hello")
+    await answered.answer(routed.dispatch, "done")
+    async with working(service, "front") as worker:
+        await worker.next()
+        copied = MemoryStore()
+        for chat in (waiting, answered):
+            await copy_session(service.store, copied, chat.key)
+        (item,) = await copied.read_queue("default", "front", None, 10)
+        assert item.entry.session_id == waiting.session_id
+        assert item.is_free
 
 
 @pytest.mark.parametrize(
