@@ -16,7 +16,7 @@ from routing_service.rpc import (
 )
 from routing_service.rpc.admin import audit, operations
 from routing_service.server import channel_options
-from routing_service.sessions import event_feed, stickiness_switch
+from routing_service.sessions import event_feed, inbox, stickiness_switch
 from routing_service.settings.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,7 @@ LIMITS = {
         ordered_stream,
         channel_options,
         event_feed,
+        inbox,
         stickiness_switch,
         health,
         identifiers,

@@ -24,6 +24,7 @@ from routing_service.storage.store import (
     StoreCorrupt,
     StoreUnavailable,
 )
+from routing_service.storage.store_format import NEWEST_FORMAT, OLDEST_FORMAT
 from tests.engines.appends import append, audit, key, outcomes, task
 
 
@@ -120,6 +121,8 @@ async def test_data_of_the_last_release_is_migrated_and_kept(url, next_release):
         store=url.replace("&hints=off", "").replace(url[11 : url.index("@") + 1], ""),
         before=number - 1,
         after=number,
+        format_before=OLDEST_FORMAT,
+        format_after=OLDEST_FORMAT,
     )
     store = await open_store(url)
     await use(store)
@@ -240,11 +243,12 @@ def test_command_migrates_and_says_from_where_to_where(run, url, schema):
     code, out, _ = run("migrate", "--store", url)
     assert (code, out.rpartition(": ")[2]) == (
         0,
-        f"migrated from schema version 0 to {len(migrations())}\n",
+        f"migrated from schema version 0 to {len(migrations())}, format {NEWEST_FORMAT}\n",
     )
     code, out, _ = run("migrate", "--store", url)
     assert code == 0
-    assert out.endswith(f"{schema}: up to date, schema version {len(migrations())}\n")
+    present = f"schema version {len(migrations())}, format {NEWEST_FORMAT}"
+    assert out.endswith(f"{schema}: up to date, {present}\n")
     assert "@" not in out
     code, out, _ = run("migrate", "--store", url, "--json")
     assert (code, json.loads(out)["before"]) == (0, len(migrations()))
