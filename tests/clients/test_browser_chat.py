@@ -110,11 +110,10 @@ CHAT = [
 
 async def test_a_page_chats_over_both_protocols(page_folder, tmp_path):
     """Handoff, lock, stickiness, commands, live events, an outage; an unknown page is refused."""
-    registry = (ROOT / "routing_service" / "examples" / "tax.yaml").read_text("utf-8")
     with page_served(page_folder) as known, page_served(page_folder) as stranger:
         async with serving(
             tmp_path,
-            registry.replace("limits:", "topics: {mode: suggest, threshold: 0.5}\nlimits:", 1),
+            "tax",
             web_listen="127.0.0.1:0",
             web_origins=known,
         ) as live:
