@@ -31,8 +31,9 @@ AGENTS_COMPARED: Final = 32
 """Agents whose fits are computed in full: those that share most with the message, and whoever the
 dialogue speaks for. The options are the best of them."""
 
-MESSAGES_KEPT_MAX: Final = 256
-"""Messages kept by a detector, some 20 KB each. When there are more, all are forgotten."""
+MESSAGES_KEPT_MAX: Final = 512
+"""Messages and their parts that a detector keeps, 20 KB each at most. When there are more, all are
+forgotten."""
 
 
 class _Said:
@@ -131,12 +132,13 @@ class Reader:
 
     def view(self, reading: Reading, places: tuple[int, ...]) -> View:
         """Return how close a question is to the agents of a shortlist, by words."""
-        index, question = self.closeness, reading.question
+        question = reading.question
         ids = [reading.agent_ids[place] for place in places]
         at = [self.index.place[agent_id] for agent_id in ids]
         message = self._messages.of(reading.message.whole)
         bag = message.bag
-        segments = [index.bag(split(part)[:WORDS_MAX]) for part in segments_of(question.text)]
+        # Kept like messages: the parts of a message are judged too, and by meaning once more.
+        segments = [self._messages.of(tuple(split(part))) for part in segments_of(question.text)]
         turns = [(turn, self._bags_of(turn)) for turn in question.recent]
         said, answered = dict.fromkeys(ids, 0.0), dict.fromkeys(ids, 0.0)
         for turn, bags in turns:
@@ -147,7 +149,7 @@ class Reader:
         last = turns[-1][1] if turns else None
         return View(
             message=[message.to(place) for place in at],
-            segments=[[index.closest(part, place) for place in at] for part in segments],
+            segments=[[part.to(place) for place in at] for part in segments],
             answer=[last.answer.to(place) for place in at] if last else [],
             before=[last.before.to(place) for place in at] if last else [],
             said=list(said.values()),
