@@ -114,6 +114,9 @@ class Retention:
         erased = Erased()
         damaged: StoreError | None = None
         async for row in self._sessions(tenant):
+            if not row.revision and not validate_only:
+                damaged = owner_unknown(row)
+                _log.error("session_not_erased", session_id=row.key.session_id, error=str(damaged))
             if row.user_id != user_id:
                 continue
             content = await self._content(row.key)
@@ -253,6 +256,14 @@ class Retention:
             names = page
             for name in page:
                 yield name
+
+
+def owner_unknown(row: SessionRow) -> StoreCorrupt:
+    """Return the error for a session whose row is damaged in its form."""
+    return StoreCorrupt(
+        f'the head of session "{row.key.session_id}" cannot be read, so its owner is unknown; '
+        "restore it from a backup"
+    )
 
 
 _KEPT: Final = (ev.SessionErased, ev.TimePassed)

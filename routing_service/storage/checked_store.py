@@ -14,6 +14,7 @@ from routing_service.storage.checksums import (
     open_audit,
     open_change,
     open_head,
+    open_row,
     open_setting,
     open_task,
     seal_append,
@@ -176,12 +177,13 @@ class CheckedStore:
         last_id = page_cursor.to_session_id(cursor)
         page = await self._engine.list_sessions(tenant, last_id, limit)
         last_id = page[-1].key.session_id if page else last_id
-        return page, page_cursor.from_session_id(last_id)
+        return [open_row(row) for row in page], page_cursor.from_session_id(last_id)
 
     async def find_session(self, key: SessionKey) -> SessionRow | None:
         """See Store.find_session."""
         self._check_open()
-        return await self._engine.find_session(key)
+        row = await self._engine.find_session(key)
+        return None if row is None else open_row(row)
 
     async def list_tenants(self, after: str, limit: int) -> list[str]:
         """See Store.list_tenants."""

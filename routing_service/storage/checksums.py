@@ -25,9 +25,11 @@ from routing_service.storage.store import (
     Change,
     Head,
     SessionKey,
+    SessionRow,
     TaskRow,
     damaged_change,
     damaged_entry,
+    damaged_row,
 )
 
 FIELD_BYTES: Final = 18
@@ -88,7 +90,16 @@ def open_head(key: SessionKey, head: Head) -> Head:
         return head
     if crc == zlib.crc32(plain, _place(key, head.revision)) or is_newer_state(plain):
         return replace(head, state=plain)
-    return replace(head, state=DAMAGED)
+    revision: object = head.revision
+    return Head(revision if isinstance(revision, int) else 0, DAMAGED)
+
+
+def open_row(row: SessionRow) -> SessionRow:
+    """Return a line of a list as stored; a damaged one if a column has a value of another type."""
+    numbers: tuple[object, ...] = (row.revision, row.create_us, row.update_us)
+    # SQLite keeps any type in any column.
+    is_whole = all(isinstance(number, int) for number in numbers)
+    return row if is_whole else damaged_row(row.key)
 
 
 def open_task(key: SessionKey, task: TaskRow) -> TaskRow:

@@ -220,6 +220,11 @@ class AuditEntry(msgspec.Struct, frozen=True):
     data: bytes
 
 
+def damaged_row(key: SessionKey) -> SessionRow:
+    """Return what stands in lists for a session whose row is damaged in its form: no owner."""
+    return SessionRow(key, "", 0, 0, 0)
+
+
 def damaged_change(revision: int) -> Change:
     """Return what stands for a change whose row is damaged in its form."""
     return Change(revision, 0, "", "", "", b"", DAMAGED, b"")

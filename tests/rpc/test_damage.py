@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from google.protobuf import timestamp_pb2
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc, routing_service_pb2
@@ -267,3 +268,33 @@ async def test_state_of_a_purged_session_is_not_written_over_the_next_one(tmp_pa
         refused = await refusal(one.chat("again").say("mine still?"))
         assert tuple(refused) == ("PERMISSION_DENIED", "OWNER_MISMATCH")
         assert (await two.chat("again", user_id="bo").say("on")).revision == 2
+
+
+async def test_head_that_is_cut_short_stops_no_list_and_no_operator(tmp_path, place_on):  # noqa: F811
+    """On Redis it failed ListSessions, exports, erasures and purges of the whole tenant."""
+    async with serving(tmp_path, DESK, store=place_on("redis")) as service:
+        for name in ("hurt", "whole"):
+            await service.chat(name).say("hello")
+        engine = service.store._engine
+        head = engine._keys.session(SessionKey("default", "hurt")).head
+        await engine._write(("SET", head, b"short"))
+        assert await listed(service) == {"hurt": "STATE_CORRUPT", "whole": ""}
+        parts, unreadable = await exported(service)
+        assert {"session", "task", "turn", "record"} <= parts.pop("whole")
+        # Its owner is unknown: an export without a word of it would look complete, and one that
+        # names it may name another user's session.
+        assert parts == {"": {"unreadable"}}
+        assert [entry.session_id for entry in unreadable] == [""]
+        for call in (service.chat("hurt").status(), service.chat("hurt").say("more")):
+            assert tuple(await refusal(call)) == CORRUPT
+        admin = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+        service.clock.advance(3600)
+        before = timestamp_pb2.Timestamp()
+        before.FromMicroseconds(service.clock.now_us)
+        trial = pb.PurgeSessionsRequest(update_time_before=before, validate_only=True)
+        assert (await admin.PurgeSessions(trial)).sessions_purged == 1
+        erasing = pb.EraseUserRequest(user_id="ana")
+        assert tuple(await refusal(admin.EraseUser(erasing))) == CORRUPT
+        whole = service.chat("whole")
+        assert (await refusal(whole.say("more"))).reason == "SESSION_ERASED"
+        forgive(service)

@@ -26,7 +26,7 @@ from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.audit_log import user_target
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.refusals import HANDOFF_REFUSED
-from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention
+from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention, owner_unknown
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.event_codec import decode_events, decode_state
@@ -103,6 +103,11 @@ class UserDataCalls:
         while True:
             rows, cursor = await self._store.list_sessions(tenant, cursor, READ_MAX)
             for row in rows:
+                if not row.revision:
+                    entry = unreadable(row.key, 0, owner_unknown(row))
+                    # It may be another user's: the log names it, the export does not.
+                    entry.ClearField("session_id")
+                    yield pb.ExportUserResponse(unreadable=entry).SerializeToString(), {}
                 if row.user_id == request.user_id:
                     record.session_id = row.key.session_id
                     async for part in self._export(row):

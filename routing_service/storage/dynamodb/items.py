@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from routing_service.storage.dynamodb import keys
 from routing_service.storage.store import (
+    DAMAGED,
     Append,
     AuditEntry,
     Change,
@@ -22,6 +23,7 @@ from routing_service.storage.store import (
     TaskRow,
     damaged_change,
     damaged_entry,
+    damaged_row,
 )
 
 Item = dict[str, Any]
@@ -109,18 +111,19 @@ def is_gone(item: Mapping[str, Any]) -> bool:
 
 
 def to_head(item: Mapping[str, Any]) -> Head | None:
-    """Read a head; None = the session is being removed. Raises StoreCorrupt."""
+    """Read a head; None = the session is being removed. A damaged one has a damaged state."""
     if is_gone(item):
         return None
-    with _reading(item):
+    with suppress(StoreCorrupt), _reading(item):
         return Head(_integer(item, "revision"), _binary(item, "state_data"))
+    return Head(0, DAMAGED)
 
 
 def to_session_row(session: SessionKey, item: Mapping[str, Any]) -> SessionRow | None:
-    """Read a head as a line of the list; None = it is being removed. Raises StoreCorrupt."""
+    """Read a head as a line of the list; None = it is being removed. Damage hides no other."""
     if is_gone(item):
         return None
-    with _reading(item):
+    with suppress(StoreCorrupt), _reading(item):
         return SessionRow(
             key=session,
             user_id=_text(item, "user_id"),
@@ -129,6 +132,7 @@ def to_session_row(session: SessionKey, item: Mapping[str, Any]) -> SessionRow |
             update_us=_integer(item, "update_us"),
             due_us=_integer(item, "due_us") if "due_us" in item else None,
         )
+    return damaged_row(session)
 
 
 def to_task(item: Mapping[str, Any]) -> TaskRow:

@@ -134,7 +134,7 @@ class RedisEngine:
     async def load(self, key: SessionKey) -> Head | None:
         """See Store.load."""
         head = await self._read("GET", self._keys.session(key).head)
-        return None if head is None else to_head(key, head)
+        return None if head is None else to_head(head)
 
     async def head_revision(self, key: SessionKey) -> int:
         """See Store.head_revision."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from routing_service.storage.redis.keys import session_of, text_bytes
 from routing_service.storage.store import (
+    DAMAGED,
     INT_MAX,
     Append,
     AuditEntry,
@@ -26,6 +27,7 @@ from routing_service.storage.store import (
     TaskRow,
     damaged_change,
     damaged_entry,
+    damaged_row,
 )
 
 _NUMBER: Final = struct.Struct(">Q")
@@ -73,10 +75,10 @@ def head_rest(append: Append) -> bytes:
     return times + len(user).to_bytes(2) + user + append.state
 
 
-def to_head(key: SessionKey, data: bytes) -> Head:
-    """Read a head. Raises StoreCorrupt."""
+def to_head(data: bytes) -> Head:
+    """Read a head; a damaged one has a damaged state."""
     if len(data) < _HEAD.size:
-        raise StoreCorrupt(f'session "{key}": {_DAMAGED}')
+        return Head(0, DAMAGED)
     revision, _, _, _, _, user_bytes = _HEAD.unpack_from(data)
     return Head(revision, data[_HEAD.size + user_bytes :])
 
@@ -89,12 +91,12 @@ def to_revision(key: SessionKey, data: bytes) -> int:
 
 
 def to_session_row(key: SessionKey, data: bytes) -> SessionRow:
-    """Read a head's first HEAD_ROW_BYTES as a line of a list. Raises StoreCorrupt."""
+    """Read a head's first HEAD_ROW_BYTES as a line of a list; a damaged one hides no other."""
     try:
         revision, create_us, update_us, is_due, due_us, user_bytes = _HEAD.unpack_from(data)
         user_id = data[_HEAD.size : _HEAD.size + user_bytes].decode()
-    except (struct.error, UnicodeDecodeError) as error:
-        raise StoreCorrupt(f'session "{key}": {_DAMAGED}') from error
+    except (struct.error, UnicodeDecodeError):
+        return damaged_row(key)
     due = due_us if is_due else None
     return SessionRow(key, user_id, revision, create_us, update_us, due)
 

@@ -17,6 +17,7 @@ from routing_service.storage.redis.pipeline import GRACE_S, Pipeline
 from routing_service.storage.redis.store import open_redis_store
 from routing_service.storage.store import (
     CURSOR_START,
+    DAMAGED,
     RequestSeen,
     StoreCorrupt,
     StoreUnavailable,
@@ -289,9 +290,7 @@ async def test_key_of_a_wrong_type_is_corrupt_for_that_session_alone(open_here, 
 @pytest.mark.parametrize(
     ("kind", "read"),
     [
-        (b"}:h:", lambda store: store.load(key(1))),
         (b"}:h:", lambda store: store.head_revision(key(1))),
-        (b"}:h:", lambda store: store.find_session(key(1))),
         (b"}:h:", lambda store: store.append(append(1, 1))),
         (b"}:h:", lambda store: store.delete_session(key(1), 1)),
         (b"}:c:", lambda store: store.find_request(key(1), "Route", "request-1")),
@@ -319,6 +318,14 @@ async def test_value_that_is_cut_short_is_corrupt_for_that_session_alone(
                 client.hset(spoilt, "task-1", b"\0\0\1")
     with pytest.raises(StoreCorrupt):
         await read(store)
+    # Where it is one of many, it is damaged in its place.
+    match kind:
+        case b"}:h:":
+            assert (await store.load(key(1))).state == DAMAGED
+            assert (await store.find_session(key(1))).revision == 0
+        case b"}:c:":
+            (change,) = await store.read_changes(key(1), limit=5)
+            assert (change.revision, change.events) == (1, DAMAGED)
     await store.append(append(0, 1))
     assert len(await store.read_changes(key(0), limit=5)) == 2
 
