@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the toolchains that the clients of other languages are tested with, where they are
-# missing: Go, a JDK with Maven, Node.js with npm, Chromium. Says what it found.
+# Installs the programs that tests run, where they are missing: for the clients of other languages Go,
+# a JDK with Maven, Node.js with npm, Chromium; for the files in deploy/ Prometheus. Says what it found.
 #
-#   scripts/toolchains.sh [go|java|node|chromium]...      all of them by default
+#   scripts/toolchains.sh [go|java|node|chromium|prometheus]...      all of them by default
 #
 # Works on a bare Debian 12 or newer: everything comes from the distribution's own packages, and a Go
 # that those are too old for from the module proxy, which go itself asks and whose checksums it
@@ -84,11 +84,12 @@ install_missing() {
     java) install_packages default-jdk-headless maven ;;
     node) install_node ;;
     chromium) install_packages chromium ;;
-    *) fail "\"$1\" is no toolchain: go, java, node or chromium" ;;
+    prometheus) install_packages prometheus ;;
+    *) fail "\"$1\" is no toolchain: go, java, node, chromium or prometheus" ;;
     esac
 }
 
-[ $# -gt 0 ] || set -- go java node chromium
+[ $# -gt 0 ] || set -- go java node chromium prometheus
 for name in "$@"; do
     found "$name" && continue
     install_missing "$name"

@@ -168,17 +168,26 @@ def _chromium() -> Toolchain:
     raise Missing("chromium is not installed")
 
 
+def _prometheus() -> Toolchain:
+    program = _program("prometheus")
+    version = _version(program, "--version")
+    _new_enough("prometheus", version, PROMETHEUS_OLDEST)
+    return Toolchain("prometheus", version, {"prometheus": program})
+
+
 GO_OLDEST = (1, 24)  # As clients/go/go.mod says, whose grpc-go asks for it.
 JAVA_OLDEST = (17,)
 MAVEN_OLDEST = (3, 8)  # Debian 12's.
 NODE_OLDEST = (20, 19)  # What Vite asks for; the client itself runs on every 20.
 CHROMIUM_OLDEST = (120,)
+PROMETHEUS_OLDEST = (2, 42)  # Debian 12's; exemplars came with 2.26.
 
 PROBES: Mapping[str, Callable[[], Toolchain]] = {
     "go": _go,
     "java": _java,
     "node": _node,
     "chromium": _chromium,
+    "prometheus": _prometheus,
 }
 
 
@@ -192,7 +201,7 @@ def find(name: str) -> Toolchain | Missing:
 
 
 def require(name: str) -> Toolchain:
-    """Return the toolchain "go", "java", "node" or "chromium".
+    """Return the toolchain "go", "java", "node", "chromium" or "prometheus".
 
     Where it is missing or too old the test is skipped; where the variable CI is set it fails.
     """

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 PORT = 50051
 METRICS_PORT = 9464
 PROBE_PORT = 50053
+WEB_PORT = 8080
 
 
 def load(path):
@@ -185,8 +187,49 @@ def test_ports_and_addresses_agree():
     }
     (port,) = manifest("service")["spec"]["ports"]
     assert (port["targetPort"], port["port"]) == ("grpc", PORT)
-    (published,) = load(DEPLOY / "compose.yaml")["services"]["server"]["ports"]
-    assert published == f"127.0.0.1:{PORT}:{PORT}"
+    services = load(DEPLOY / "compose.yaml")["services"]
+    published = {name: each.get("ports", []) for name, each in services.items()}
+    assert published == {
+        "postgres": [],
+        "migrate": [],
+        "server": [f"127.0.0.1:{port}:{port}" for port in (PORT, WEB_PORT)],
+        "prometheus": ["127.0.0.1:9090:9090"],
+        "grafana": ["127.0.0.1:3000:3000"],
+    }
+
+
+def test_image_is_built_with_the_files_that_the_package_names():
+    """Without its readme or a licence the build ends with an error."""
+    let_through = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for name in (project["readme"], *project["license-files"]):
+        assert f"!{name}" in let_through or f"!{name.split('/')[0]}/" in let_through, name
+
+
+def test_image_has_every_extra():
+    """A setting that the image cannot serve would fail in production alone."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = re.search(r'"\.\[(.*)\]"', dockerfile)[1].split(",")
+    assert extras == sorted(project["optional-dependencies"])
+
+
+def test_figures_of_compose_reach_prometheus_and_grafana():
+    """The names of one file are those of the others."""
+    services = load(DEPLOY / "compose.yaml")["services"]
+    port = services["server"]["environment"]["AGENT_ROUTING_METRICS_LISTEN"].rpartition(":")[2]
+    (job,) = load(DEPLOY / "prometheus/prometheus.yml")["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"server:{port}"]}]
+    # The alerts and the dashboard choose this job.
+    assert job["job_name"] == "agent-routing"
+    provisioned = DEPLOY / "grafana/provisioning"
+    (source,) = load(provisioned / "datasources/prometheus.yaml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = load(provisioned / "dashboards/agent-routing.yaml")["providers"]
+    mounts = [each.split(":")[:2] for each in services["grafana"]["volumes"]]
+    for given, place in mounts[:-1]:
+        assert (DEPLOY / given).exists()
+        assert place.startswith((provider["options"]["path"], "/etc/grafana/provisioning"))
 
 
 def test_figures_are_read_by_those_who_may_and_calls_made_by_the_others():
