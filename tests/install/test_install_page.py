@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import socket
 import sys
 
@@ -155,23 +156,18 @@ def test_the_typescript_client_installs_from_a_fresh_checkout(clean_machine, tmp
 
 @pytest.mark.timeout(1_200)
 def test_the_go_client_is_installed_and_answers(clean_machine, tax_address):
-    """Through a module proxy that is a folder."""
+    """Through a module proxy that is a folder; then from a checkout, by the line as written."""
     machine = with_toolchain(clean_machine, "go")
     assert follow("The Go client", machine, tax_address) < OTHERS_CPU_S_MAX
-
-
-@pytest.mark.timeout(900)
-def test_the_go_client_is_used_from_a_checkout(clean_machine, tax_address):
-    """The line with -replace, as written."""
-    folder, environment = with_toolchain(clean_machine, "go")
+    folder, environment = machine
     [line] = re.findall(r"`(go mod edit -require.+?)`", PAGE.read_text("utf-8"), re.DOTALL)
-    [program] = [block for block in section_blocks("The Go client") if block.title]
-    folder.joinpath("main.go").write_text(program.text.replace(DOCUMENTED, tax_address), "utf-8")
-    run(["go", "mod", "init", "example.org/first"], folder, environment)
-    words = shlex.split(line.replace("PATH", str(ROOT)))
-    run(words, folder, environment)
-    run(["go", "mod", "tidy"], folder, environment)
-    said = run(["go", "run", "."], folder, environment)
+    second = folder.parent / "second"
+    second.mkdir()
+    shutil.copyfile(folder / "main.go", second / "main.go")
+    run(["go", "mod", "init", "example.org/second"], second, environment)
+    run(shlex.split(line.replace("PATH", str(ROOT))), second, environment)
+    run(["go", "mod", "tidy"], second, environment)
+    said = run(["go", "run", "."], second, environment)
     assert said == "send to coordinator because NO_ACTIVE_AGENT\n"
 
 
