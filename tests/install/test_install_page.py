@@ -58,7 +58,9 @@ class Follower:
             # A reader types all of a section into one shell: what it exports stays.
             source = f"[ ! -e {self._exported} ] || . {self._exported}\n"
             script = f"set -eu\n{source}{text}\nexport -p > {self._exported}\n"
-            self._printed = run(["sh", "-c", script], self._folder, self._environment | target)
+            printed = run(["sh", "-c", script], self._folder, self._environment | target)
+            # Maven sets colours, which a reader does not see as text.
+            self._printed = re.sub(r"\x1b\[[0-9;]*m", "", printed)
         else:
             assert block.language == "text"
             assert self._printed == text
