@@ -29,6 +29,8 @@ PLACES: Final[tuple[tuple[str, str], ...]] = (
     ("pyproject.toml", r'"agent-routing-embeddings=='),
     ("topics_embeddings/pyproject.toml", r'^version = "'),
     ("deploy/README.md", r"--tag agent-routing:"),
+    ("deploy/helm/Chart.yaml", r"^version: "),
+    ("deploy/helm/Chart.yaml", r"^appVersion: "),
     ("deploy/kubernetes/migrate.yaml", r"image: agent-routing:"),
     ("deploy/kubernetes/deployment.yaml", r"image: agent-routing:"),
     ("clients/typescript/package.json", r'^  "version": "'),
