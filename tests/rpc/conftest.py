@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from routing_service.examples import EXAMPLES
 from tests.rpc.live_service import serving
+from tests.tax_without_topics import tax_without_topics
 
 BIN = Path(sys.executable).parent
 """Where the commands of this environment are: agent-routing, grpcurl, buf."""
@@ -113,7 +113,7 @@ async def serve_process(tmp_path):
         given = {
             "listen": "127.0.0.1:0",
             "store": f"sqlite:///{tmp_path / 'routing.db'}",
-            "agents": EXAMPLES["tax"].registry_path,
+            "agents": tax_without_topics(tmp_path),
             **flags,
         }
         log = tmp_path / f"process-{len(started)}.log"

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 import agent_routing
-from routing_service.examples import EXAMPLES
+from tests.tax_without_topics import tax_without_topics
 from tests.torture.server_process import ROOT, TcpServer
 from tests.torture.test_overload import p99_s
 
@@ -27,7 +27,7 @@ async def serving(tmp_path):
     """Run a server with probes; give it and the path of the probes' socket."""
     probes = tmp_path / "probes"
     server = TcpServer(
-        tmp_path, EXAMPLES["tax"].registry_path, flags={"probe_listen": f"unix:{probes}"}
+        tmp_path, tax_without_topics(tmp_path), flags={"probe_listen": f"unix:{probes}"}
     )
     await server.start()
     try:

@@ -15,8 +15,8 @@ import pytest
 
 import agent_routing
 from agent_routing.v1 import routing_service_pb2
-from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
+from tests.tax_without_topics import tax_without_topics
 from tests.torture.raw_http2 import OK, Tally, connect, headers_of, message_of
 from tests.torture.server_process import ROOT, TcpServer
 
@@ -51,7 +51,7 @@ MESSAGES = [
 async def serving():
     """Run `agent-routing serve` on a free port, over SQLite with default settings."""
     with TemporaryDirectory(prefix="routing-") as folder:
-        server = TcpServer(Path(folder), EXAMPLES["tax"].registry_path)
+        server = TcpServer(Path(folder), tax_without_topics(Path(folder)))
         await server.start()
         try:
             yield server

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from agent_routing.v1 import routing_service_pb2
-from routing_service.examples import EXAMPLES
+from tests.tax_without_topics import tax_without_topics
 from tests.torture.raw_http2 import OK, Tally, connect, headers_of, message_of
 from tests.torture.server_process import TcpServer
 
@@ -148,7 +148,7 @@ async def soak(requests, samples, seed):
         counts = Path(name) / "counts"
         server = TcpServer(
             Path(name),
-            EXAMPLES["tax"].registry_path,
+            tax_without_topics(Path(name)),
             command=COUNTED,
             environment={"TORTURE_COUNTS": str(counts)},
         )
