@@ -173,6 +173,21 @@ const (
 	// Code FAILED_PRECONDITION. Remedy: Stop working on the turn: another worker has it, or it needs
 	// no answer any more.
 	LeaseLost Reason = "LEASE_LOST"
+
+	// StoreFormat: the store's format is too old for what was asked for: an older release may be
+	// serving.
+	// Code FAILED_PRECONDITION. Remedy: Raise the store's format once no older replica is left, or
+	// leave the feature out.
+	StoreFormat Reason = "STORE_FORMAT"
+
+	// ApprovalDecided: the approval was decided already, and the other way.
+	// Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: show which decision stands.
+	ApprovalDecided Reason = "APPROVAL_DECIDED"
+
+	// ApproverRefused: the registry's rule for approvals does not let this caller decide.
+	// Code PERMISSION_DENIED. Remedy: Let another person decide, or sign in with a credential that has
+	// the role.
+	ApproverRefused Reason = "APPROVER_REFUSED"
 )
 
 // As returns the error as the type of its reason.

@@ -20,9 +20,10 @@ AGENT: Final = "agent"
 READ: Final = "read"
 ADMIN: Final = "admin"
 ACT_AS: Final = "act_as"
+APPROVE: Final = "approve"
 PLATFORM: Final = "platform"
 
-SCOPES: Final = frozenset({ROUTE, AGENT, READ, ADMIN, ACT_AS, PLATFORM})
+SCOPES: Final = frozenset({ROUTE, AGENT, READ, ADMIN, ACT_AS, APPROVE, PLATFORM})
 """All scopes. Other words in a credential are ignored: they are for other services."""
 
 ANY_AGENT: Final = "*"
@@ -46,7 +47,8 @@ class Caller(msgspec.Struct, frozen=True):
     sign-in. user: the owner of its own sessions; "" for a service. scopes: of SCOPES. agents: those
     that it speaks for if it has the scope agent; with ANY_AGENT: all. entitlements: its user's, by
     the credential; None = the credential does not say. expires_s: when the credential expires, in
-    seconds since 1970. signed_in: False without sign-in: then the caller has every right, and its
+    seconds since 1970. roles: its scopes and roles as the credential has them, for approvals.
+    signed_in: False without sign-in: then the caller has every right, and its
     user_id is believed.
     """
 
@@ -58,6 +60,7 @@ class Caller(msgspec.Struct, frozen=True):
     entitlements: tuple[str, ...] | None = None
     expires_s: float = math.inf
     signed_in: bool = True
+    roles: frozenset[str] = frozenset()
 
     def speaks_for(self, agent_id: str) -> bool:
         """Say whether the caller is an agent's runtime. agent_id: an id, not an alias."""

@@ -7,6 +7,7 @@ Rule: a file is accepted whole, or refused with all its mistakes.
     tenant = "acme"                                        # default: "default"
     scopes = ["agent"]
     agents = ["vat"]                                       # "*": all
+    roles = []                                             # for approvals by role
     user = ""                                              # for a person's certificate
 """
 
@@ -33,7 +34,7 @@ CALLERS_BYTES_MAX: Final = 1024 * 1024
 
 KINDS: Final = ("uri", "dns", "cn")
 
-_KEYS: Final = frozenset({"certificate", "tenant", "scopes", "agents", "user"})
+_KEYS: Final = frozenset({"certificate", "tenant", "scopes", "agents", "roles", "user"})
 
 
 class CallersFileInvalid(Exception):
@@ -91,7 +92,7 @@ def _read_entry(
     tenant = entry.get("tenant", DEFAULT_TENANT)
     if not isinstance(tenant, str) or not is_tenant(tenant):
         found.append(f"tenant is not 1-{ID_CHARS_MAX} characters of {ID_ALPHABET}")
-    named = {key: entry.get(key, []) for key in ("scopes", "agents")}
+    named = {key: entry.get(key, []) for key in ("scopes", "agents", "roles")}
     for key, values in named.items():
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
             found.append(f"{key} is not a list of words")
@@ -111,6 +112,7 @@ def _read_entry(
                 subject=claims.subject(name, "certificate"),
                 user=claims.subject(entry["user"], "user") if entry.get("user") else "",
                 scopes=frozenset(named["scopes"]),
+                roles=claims.roles((*named["scopes"], *named["roles"])),
                 agents=claims.agents(named["agents"]),
             )
         except SignInRefused as error:

@@ -62,6 +62,11 @@ def scopes(granted: Iterable[str], prefix: str = "") -> frozenset[str]:
     )
 
 
+def roles(granted: Iterable[str], prefix: str = "") -> frozenset[str]:
+    """Return all words that a credential grants, other services' included. prefix: is removed."""
+    return frozenset(word.removeprefix(prefix) for word in granted)
+
+
 def agents(named: Iterable[str], granted: Iterable[str] = (), prefix: str = "") -> frozenset[str]:
     """Return the agents that a runtime speaks for. Raises SignInRefused.
 

@@ -145,11 +145,13 @@ class DevelopmentTokens:
         if not is_tenant(read.tenant):
             raise SignInRefused("bad_tenant")
         given = read.entitlements
+        granted = claims.words(read.scope, "scope")
         return Caller(
             tenant=read.tenant,
             subject=claims.subject(read.sub, "sub"),
             user=claims.subject(read.user, "user") if read.user else "",
-            scopes=claims.scopes(claims.words(read.scope, "scope")),
+            scopes=claims.scopes(granted),
+            roles=claims.roles(granted),
             agents=claims.agents(read.agents),
             entitlements=None if given is None else claims.entitlements(given, "entitlements"),
             expires_s=read.exp,

@@ -14,6 +14,7 @@ from routing_service.auth.caller import (
     ADMIN,
     AGENT,
     ANY_AGENT,
+    APPROVE,
     PLATFORM,
     READ,
     ROUTE,
@@ -34,7 +35,7 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "CompleteTurn": (AGENT,),
     "WatchInbox": (AGENT,),
     "KeepTurn": (AGENT,),
-    "ResumeTask": (ROUTE, ADMIN),
+    "ResumeTask": (ROUTE, APPROVE, ADMIN),
     "ReportDegraded": (ROUTE,),
     "Status": _READERS,
     "ListTasks": _READERS,
@@ -116,6 +117,23 @@ def on_session(caller: Caller, method: str, user_id: str) -> Access:
     if may_be_agent:
         return Access(user, must_be_owner=True, agents=_limited(caller))
     raise scope_missing(method, ENTRY[method][0])
+
+
+def to_decide(caller: Caller, user_id: str) -> Access:
+    """Return the access of a decision about a paused task.
+
+    With the scope approve, a caller that names no user reaches all sessions of the tenant, for this
+    alone. Raises OWNER_MISMATCH, SCOPE_MISSING.
+    """
+    if caller.signed_in and APPROVE in caller.scopes and not user_id:
+        return ANY_SESSION
+    return on_session(caller, "ResumeTask", user_id)
+
+
+def may_see_resumed(caller: Caller, user_id: str) -> bool:
+    """Say whether a decider gets the dispatch that follows, which has the user's message."""
+    is_approver = caller.signed_in and APPROVE in caller.scopes and not user_id
+    return not is_approver or ADMIN in caller.scopes
 
 
 def as_agent(caller: Caller, method: str, user_id: str, agent_id: str) -> Access:

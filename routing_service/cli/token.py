@@ -28,6 +28,7 @@ For a server with --sign-in development and the same key file. With that file on
 can sign in as any caller. Scopes: route, agent, read, admin, act_as, platform.
 """
 
+_ROLE: Final = re.compile(r"[A-Za-z0-9._:/@+=-]{1,64}")
 _LASTS: Final = re.compile(r"(\d{1,6})([smhd])")
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -47,6 +48,15 @@ def token(
         list[str] | None,
         typer.Option(
             "--scope", metavar="WORD", show_default=False, help="A scope. May be repeated."
+        ),
+    ] = None,
+    role: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--role",
+            metavar="WORD",
+            show_default=False,
+            help="A role, for approvals that a registry leaves to it. May be repeated.",
         ),
     ] = None,
     agent: Annotated[
@@ -98,6 +108,9 @@ def token(
     unknown = sorted(set(scope or ()) - SCOPES)
     if unknown:
         raise typer.BadParameter(f'no scope "{unknown[0]}"; use {", ".join(sorted(SCOPES))}')
+    wrong = [word for word in role or () if word in SCOPES or not _ROLE.fullmatch(word)]
+    if wrong:
+        raise typer.BadParameter(f'--role "{wrong[0]}" is a scope, or has the wrong form')
     if not is_tenant(tenant):
         raise typer.BadParameter(f'--tenant "{tenant}" is not a valid tenant')
     named = subject or user or (f"agents/{'+'.join(sorted(agent))}" if agent else "development")
@@ -122,7 +135,7 @@ def token(
             subject=named,
             user=user,
             tenant=tenant,
-            scopes=scope or (),
+            scopes=(*(scope or ()), *(role or ())),
             agents=agent or (),
             entitlements=entitlement,
             lasts_s=int(found[1]) * _UNITS_S[found[2]],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from routing_service.core import ownership
+from routing_service.core import approvals, ownership
 from routing_service.core.commands import (
     ClearActiveAgent,
     Command,
@@ -85,6 +85,8 @@ def is_mid_task(state: SessionState) -> bool:
 def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
     """Note the user, apply time-outs, and find the line of Route."""
     ownership.meet_user(draft, command.profile, is_new=is_new)
+    if draft.state.approval is not None:
+        approvals.expire(draft)
     ownership.expire_turns(draft)
     if command.is_stale and draft.state.active is not None and draft.state.paused is None:
         ownership.clear(draft, "timeout", "stale: stickiness was off meanwhile")

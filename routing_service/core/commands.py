@@ -195,10 +195,14 @@ class Fail(AnyOutcome, frozen=True):
 
 
 class AskApproval(AnyOutcome, frozen=True):
-    """The agent must not go on before a person has approved. prompt: what to approve."""
+    """The agent must not go on before a person has approved.
+
+    prompt: what to approve. fields: the same for programs, such as the amount; None = none.
+    """
 
     kind: ClassVar[OutcomeKind] = OutcomeKind.APPROVAL_NEEDED
     prompt: str = ""
+    fields: Mapping[str, object] | None = None
 
 
 Outcome = Proceed | FollowUp | Complete | HandOff | AskApproval | Fail
@@ -225,7 +229,8 @@ class CompleteTurn(msgspec.Struct, frozen=True):
 class ResumeTask(msgspec.Struct, frozen=True):
     """A person's decision about a paused task.
 
-    request_id: the request that waits for it. child_seed: as above.
+    request_id: the request that waits for it. child_seed: as above. decider: the signed-in subject,
+    "" without sign-in; roles: its own roles and scopes. user_id: the user it acts for, if any.
     """
 
     request_id: str
@@ -233,6 +238,9 @@ class ResumeTask(msgspec.Struct, frozen=True):
     decision: ApprovalDecision
     child_seed: str
     comment: str = ""
+    decider: str = ""
+    roles: frozenset[str] = frozenset()
+    user_id: str = ""
 
 
 class Expire(msgspec.Struct, frozen=True):
@@ -373,7 +381,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     task_id: the task the answer names. status: of a completed turn. text: the agent's, without
     markers. agent_id: the agent that gets the next message, after a handoff or a clear. topic: None
-    if topics are off or could not count.
+    if topics are off or could not count. is_vote: an approval that does not decide yet.
     """
 
     events: tuple[Event, ...] = ()
@@ -388,3 +396,4 @@ class Decision(msgspec.Struct, frozen=True):
     previous_agent: str = ""
     suggestion: SuggestionPlan | None = None
     topic: TopicNote | None = None
+    is_vote: bool = False

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from routing_service.core import approvals, ownership
 from routing_service.core import events as ev
-from routing_service.core import ownership
 from routing_service.core.agent_picks import find_by_name
 from routing_service.core.commands import (
     AskApproval,
@@ -32,7 +32,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import unknown_agent
-from routing_service.core.facts import ConsultQuestion, Facts, RefusedHandoffs
+from routing_service.core.facts import ConsultQuestion, Facts, RefusedHandoffs, StoreFormat
 from routing_service.core.handoff_rules import Attempt, judge, judge_step
 from routing_service.core.kept_moves import holds_meanwhile, settle
 from routing_service.core.markers import cut_markers
@@ -83,7 +83,8 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
     """
     ownership.expire_turns(draft)
     registry = draft.registry
-    turn = draft.state.find_turn(command.request_id)
+    state = draft.state
+    turn = state.find_turn(command.request_id)
     agent_id = registry.resolve(command.agent_id) or command.agent_id
     agent = registry.agent(agent_id)
     if agent is None:
@@ -94,11 +95,12 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
     if agent.markers and command.parse_markers is not False:
         command, marker = _without_markers(command, registry)
         text = command.text
-    if turn is None or turn.holder != agent_id or not draft.state.is_live(turn):
+    if turn is None or turn.holder != agent_id or not state.is_live(turn):
         return store_only(draft, command, facts, agent_id, turn, text=text)
-    if draft.state.meanwhile is not None and command.stickiness_enabled:
+    if state.meanwhile is not None and command.stickiness_enabled:
         turn = settle(draft, turn)
-    active = draft.state.active
+        state = draft.state
+    active = state.active
     is_active = active is not None and active.agent_id == agent_id
     answer = _Answer(
         draft=draft,
@@ -113,8 +115,10 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
     )
     if turn.asker:
         return _answer_consult(answer, marker)
-    if draft.state.paused is not None:
-        return _wait(answer, marker)
+    if state.paused is not None:
+        approvals.expire(draft)
+        if draft.state.paused is not None:
+            return _wait(answer, marker)
     if not marker or not isinstance(command.outcome, Proceed | FollowUp):
         return _apply(answer)
     by_marker, refused = _follow_marker(answer, marker)
@@ -219,14 +223,7 @@ def _ask_approval(answer: _Answer, outcome: AskApproval) -> Decision:
         decision = _proceed(lesser, outcome)
         return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=verdicts)
     _record(answer, OutcomeKind.APPROVAL_NEEDED, OutcomeStatus.APPLIED, closes=False)
-    draft.add(
-        ev.TaskPaused(
-            task_id=task.task_id,
-            request_id=turn.request_id,
-            agent_id=turn.holder,
-            prompt=outcome.prompt,
-        )
-    )
+    approvals.request(draft, turn, outcome, answer.facts.of(StoreFormat))
     return _done(answer)
 
 

@@ -120,7 +120,7 @@ def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
     # An open turn makes the clear count: a handoff in flight must not take effect after it.
     if not (state.active or state.open_turns or state.paused or takes_task):
         return Decision(task_id=task_id, agent_id=home_id)
-    ownership.expire_turns(draft)
+    ownership.expire_waits(draft)
     match command.scope:
         case ClearScope.ACTIVE_AGENT:
             ownership.clear(draft, "clear", command.reason)
@@ -142,7 +142,7 @@ def view(state: SessionState, registry: Registry, now_us: int) -> SessionState:
     Nothing is written.
     """
     draft = Draft(state, state.session_id, registry, now_us)
-    ownership.expire_turns(draft)
+    ownership.expire_waits(draft)
     ownership.expire_ownership(draft)
     if not draft.events:
         return state

@@ -105,7 +105,7 @@ class TaskFailed(
 class TaskCancelled(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_cancelled"
 ):
-    """The task was cancelled. cause: reset | clear | expired."""
+    """The task was cancelled. cause: reset | clear | expired | approval_expired."""
 
     task_id: str
     cause: str
@@ -139,6 +139,75 @@ class TaskResumed(
     message_revision: int
     comment: str = ""
     previous_agent: str = ""
+
+
+class ApprovalRequested(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_requested"
+):
+    """An approval is pending: it follows the pause of its task in the same change.
+
+    by: who may decide, see registry.ApprovalRule. needs: approvals that are needed. expire_us: None
+    = it does not expire. fields: what the agent says of it for programs. From format 2 on.
+    """
+
+    task_id: str
+    request_id: str
+    agent_id: str
+    by: str
+    needs: int = 1
+    expire_us: int | None = None
+    fields: Mapping[str, object] | None = None
+
+
+class ApprovalVoted(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_voted"
+):
+    """A person approved, and more approvals are needed."""
+
+    task_id: str
+    request_id: str
+    decider: str = ""
+    comment: str = ""
+
+
+class ApprovalDecided(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_decided"
+):
+    """The decision that counts. The task goes on by the next event of the change.
+
+    decider: the signed-in subject, "" without sign-in. decisions: how many it took, of needs.
+    """
+
+    task_id: str
+    request_id: str
+    decision: ApprovalDecision
+    decider: str = ""
+    decisions: int = 1
+    needs: int = 1
+
+
+class ApprovalWithdrawn(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_withdrawn"
+):
+    """An approval is no longer pending, without a decision. The next event says what did it.
+
+    cause: command | reset | clear | handoff | expired (the task did). was_shown: the reply to the
+    user's own command says so; otherwise the answer to the next message does.
+    """
+
+    task_id: str
+    request_id: str
+    cause: str
+    was_shown: bool = False
+
+
+class ApprovalExpired(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_expired"
+):
+    """The time of an approval passed. Its task is cancelled by the next event of the change."""
+
+    task_id: str
+    request_id: str
 
 
 CANDIDATES_MAX: Final = 5
@@ -421,6 +490,10 @@ class StickinessExpired(
     idle_us: int
 
 
+ApprovalEvent = (
+    ApprovalRequested | ApprovalVoted | ApprovalDecided | ApprovalWithdrawn | ApprovalExpired
+)
+
 Event = (
     SessionStarted
     | ProfileUpdated
@@ -430,6 +503,11 @@ Event = (
     | TaskCancelled
     | TaskPaused
     | TaskResumed
+    | ApprovalRequested
+    | ApprovalVoted
+    | ApprovalDecided
+    | ApprovalWithdrawn
+    | ApprovalExpired
     | MessageRouted
     | CommandHandled
     | TurnAbandoned

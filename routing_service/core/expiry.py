@@ -28,6 +28,9 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
     task = state.task
     if task is not None and task.expire_us is not None and task.status.is_open:
         due_us = task.expire_us if due_us is None else min(due_us, task.expire_us)
+    approval = state.approval
+    if approval is not None and approval.expire_us is not None:
+        due_us = approval.expire_us if due_us is None else min(due_us, approval.expire_us)
     if ownership.has_time_outs(state, registry):
         times = ownership.due_times(Draft.standing(state, registry))
         due_us = min(times if due_us is None else (*times, due_us), default=None)
@@ -37,7 +40,7 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
 def decide_expire(draft: Draft) -> Decision:
     """Let take effect what has fallen due; no events where nothing has."""
     last_used_us = draft.before.last_used_us
-    ownership.expire_turns(draft)
+    ownership.expire_waits(draft)
     went_home = ownership.expire_ownership(draft)
     if draft.events:
         draft.add(ev.TimePassed(last_used_us=last_used_us, expired=went_home))

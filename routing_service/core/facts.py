@@ -13,6 +13,7 @@ import msgspec
 
 from routing_service.core.case import Case
 from routing_service.core.commands import (
+    AskApproval,
     ClearActiveAgent,
     CompleteTurn,
     Erase,
@@ -113,6 +114,12 @@ class OfferedMessage(Fact[MessageRouted | None], frozen=True):
     message_revision: int
 
 
+class StoreFormat(Fact[int], frozen=True):
+    """The store's format number: which forms this change may be stored in."""
+
+    unasked: ClassVar[int] = 1
+
+
 class TopicVerdict(Fact[TopicOpinion | None], frozen=True):
     """For which agent this message is. None = there is no detector, or no agent to choose."""
 
@@ -179,18 +186,23 @@ def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[F
     return needed
 
 
+_WITH_FACTS = (HandOff, AskApproval)
+"""Outcomes for which more is needed: one check, because every answer pays for it."""
+
+
 def _needs_of_answer(case: Case, command: CompleteTurn, _: Facts) -> list[Fact[Any]]:
-    request_id = command.request_id
-    turn = case.draft.before.find_turn(request_id)
+    turn = case.draft.before.find_turn(command.request_id)
     needed: list[Fact[Any]] = []
     if turn is None:
-        needed.append(PastTurn(request_id))
+        needed.append(PastTurn(command.request_id))
     elif turn.asker:
-        needed.append(ConsultQuestion(request_id))
+        needed.append(ConsultQuestion(command.request_id))
     if turn is None or turn.holder != command.agent_id:
-        needed.append(WasAsked(request_id, command.agent_id))
-    if isinstance(command.outcome, HandOff) or _may_hold_marker(command):
-        needed.append(RefusedHandoffs(request_id))
+        needed.append(WasAsked(command.request_id, command.agent_id))
+    if isinstance(command.outcome, _WITH_FACTS) or _may_hold_marker(command):
+        needed.append(RefusedHandoffs(command.request_id))
+        if isinstance(command.outcome, AskApproval):
+            needed.append(StoreFormat())
     return needed
 
 

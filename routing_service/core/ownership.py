@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from routing_service.core import approvals
 from routing_service.core import events as ev
 from routing_service.core.commands import HandoffPlan
 from routing_service.core.draft import Draft
@@ -120,6 +121,8 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
         and task_is_paused(draft.state)
         and (is_home or move.initiator is Initiator.OPERATOR)
     )
+    if drops_approval:
+        approvals.withdraw(draft, "handoff")
     draft.add(
         ev.AgentHandedOff(
             from_agent=move.source,
@@ -198,6 +201,8 @@ def unlock(draft: Draft, cause: str) -> None:
 
 def clear(draft: Draft, cause: str, reason: str = "") -> None:
     """Send the next message to the home agent; the task goes on."""
+    if draft.state.paused is not None:
+        approvals.withdraw(draft, cause)
     unlock(draft, "answered" if cause in _BY_ANSWER else cause)
     draft.add(
         ev.AgentCleared(
@@ -215,6 +220,7 @@ def clear_all(draft: Draft, cause: str, reason: str = "") -> None:
         abandon(draft, turn, cause)
     task = draft.state.open_task
     if task is not None:
+        approvals.withdraw(draft, cause)
         draft.add(ev.TaskCancelled(task_id=task.task_id, cause=cause))
     clear(draft, cause, reason)
 
@@ -296,6 +302,13 @@ def is_available(draft: Draft, agent_id: str) -> bool:
     return agent_is_reachable(agent, draft.state)
 
 
+def expire_waits(draft: Draft) -> None:
+    """Apply the time-outs of turns, of the task and of its approval."""
+    if draft.state.approval is not None:
+        approvals.expire(draft)
+    expire_turns(draft)
+
+
 def expire_turns(draft: Draft) -> None:
     """Close the turns that were not answered in time, and cancel an expired task."""
     timeout_us = draft.registry.limits.turn_timeout_us
@@ -306,6 +319,7 @@ def expire_turns(draft: Draft) -> None:
     if task is None or task.expire_us is None:
         return  # Nearly always.
     if task.status.is_open and draft.now_us >= task.expire_us:
+        approvals.withdraw(draft, "expired")
         draft.add(ev.TaskCancelled(task_id=task.task_id, cause="expired"))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 import unicodedata
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from routing_service.core.channel_profiles import ChannelProfiles, ReplyStyle, fold_channel
 from routing_service.core.vocabulary import WhenUnsure
@@ -284,6 +284,41 @@ class Limits:
             )
 
 
+ANYONE: Final = "anyone"
+OTHER_THAN_OWNER: Final = "other_than_owner"
+ROLE_PREFIX: Final = "role:"
+
+APPROVALS_NEEDED_MAX: Final = 8
+"""The approvals of all but the last are kept in the state, which is bounded."""
+
+APPROVAL_EXPIRES_MIN_US: Final = SECOND_US
+APPROVAL_EXPIRES_MAX_US: Final = 365 * 24 * 60 * 60 * SECOND_US
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRule:
+    """Who may decide an approval, how many have to approve, and by when.
+
+    by: ANYONE whose credential reaches the session; OTHER_THAN_OWNER, who is not its user; or
+    ROLE_PREFIX and a role or scope that the decider's own credential has.
+    """
+
+    by: str = ANYONE
+    needs: int = 1
+    # None = it waits for as long as its task.
+    expires_us: int | None = None
+
+    @property
+    def names_deciders(self) -> bool:
+        """Whether it can only be kept where callers sign in."""
+        return self.by != ANYONE or self.needs > 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is what format 1 has: one decision by anyone, without a time."""
+        return not self.names_deciders and self.expires_us is None
+
+
 @dataclass(frozen=True, slots=True)
 class AutoOff:
     """When stickiness is switched off for an agent that users leave again at once.
@@ -367,6 +402,7 @@ class Registry:
     # The registry's further words for slash commands, folded, with the command of each.
     command_words: Mapping[str, str] = field(default_factory=dict)
     topics: Topics = field(default_factory=Topics)
+    approvals: ApprovalRule = field(default_factory=ApprovalRule)
     # How replies look on each channel, and how they are worded.
     channels: ChannelProfiles = field(default_factory=ChannelProfiles)
     replies: ReplyStyle = field(default_factory=ReplyStyle)

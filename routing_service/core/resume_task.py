@@ -1,12 +1,12 @@
 """Deciding how a paused task goes on.
 
-Rule: exactly one decision wins; either way the paused agent goes on and gets the decision.
+Rule: exactly one decision counts; either way the paused agent goes on and gets the decision.
 """
 
 from __future__ import annotations
 
+from routing_service.core import approvals, ownership
 from routing_service.core import events as ev
-from routing_service.core import ownership
 from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError
@@ -19,9 +19,10 @@ from routing_service.core.vocabulary import RouteReason
 def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
     """Decide a person's approval or rejection.
 
-    Raises RoutingError: UNKNOWN_TASK, TASK_NOT_PAUSED, REQUEST_NOT_OPEN, AGENT_UNAVAILABLE.
+    Raises RoutingError: UNKNOWN_TASK, TASK_NOT_PAUSED, REQUEST_NOT_OPEN, APPROVER_REFUSED,
+    AGENT_UNAVAILABLE.
     """
-    ownership.expire_turns(draft)
+    ownership.expire_waits(draft)
     state = draft.state
     task = state.task
     metadata = {"session_id": state.session_id, "task_id": command.task_id}
@@ -55,6 +56,15 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
             f'"{command.request_id}"; decide that one',
             metadata={**metadata, "request_id": command.request_id, "agent_id": paused.holder},
         )
+    approval = state.approval
+    if approval is not None:
+        approvals.check_decider(draft, approval, command)
+        if approvals.is_repeated(approval, command):
+            # Its first answer is stored with the vote.
+            return Decision(task_id=task.task_id, is_vote=True)
+        if not approvals.is_enough(approval, command):
+            approvals.vote(draft, command)
+            return Decision(events=tuple(draft.events), task_id=task.task_id, is_vote=True)
     is_home = paused.holder == draft.registry.home_agent_id
     if not is_home and not ownership.is_available(draft, paused.holder):
         why = why_unreachable(paused.holder, state, draft.registry)
@@ -68,6 +78,8 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
     excess = len(state.open_turns) + 1 - draft.registry.limits.open_turns
     for turn in state.open_turns[: max(0, excess)]:
         ownership.abandon(draft, turn, "limit")
+    if approval is not None:
+        approvals.settle(draft, approval, command)
     child_id = child_request_id(command.child_seed, draft.state.revision)
     draft.add(
         ev.TaskResumed(

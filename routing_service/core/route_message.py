@@ -10,8 +10,8 @@ from typing import NoReturn
 import msgspec
 from msgspec.structs import replace
 
+from routing_service.core import approvals, ownership, suggestions, topic_switch
 from routing_service.core import events as ev
-from routing_service.core import ownership, suggestions, topic_switch
 from routing_service.core.case import Case
 from routing_service.core.commands import (
     Decision,
@@ -100,6 +100,7 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
             choice = replace(choice, agent_id=home_id, reason=RouteReason.TOPIC_UNSURE)
         choice = replace(choice, topic=_trace(effect))
     task_id = _join_task(draft, command, facts, command.task_id)
+    reply = None if draft.before.approval is None else _notice(draft)
     plan = _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
     offer = None
     if note is not None and note.outcome is TopicOutcome.SUGGESTED:
@@ -112,9 +113,16 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
         events=tuple(draft.events),
         task_id=task_id,
         dispatch=plan,
+        reply=reply,
         suggestion=offer,
         topic=note,
     )
+
+
+def _notice(draft: Draft) -> ReplySpec | None:
+    """Return what the user is to be told before the answer: that an approval ended undecided."""
+    ended = approvals.ended_unseen(draft)
+    return ReplySpec("", "notice", approval=ended) if ended else None
 
 
 def _trace(effect: topic_switch.TopicEffect) -> ev.TopicTrace | None:
@@ -197,8 +205,10 @@ def accept_suggestion(
         plan,
         confidence=offer.confidence,
     )
+    reply = _notice(draft)
     dispatch = _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
-    decision = Decision(events=tuple(draft.events), task_id=task_id, dispatch=dispatch)
+    events = tuple(draft.events)
+    decision = Decision(events=events, task_id=task_id, dispatch=dispatch, reply=reply)
     return decision, verdicts
 
 

@@ -13,10 +13,25 @@ import msgspec
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.session_parts import OpenSuggestion, OpenTurn, Rest, Task, Tenure
-from routing_service.core.vocabulary import HandoffMode, RouteReason, TaskStatus
+from routing_service.core.session_parts import (
+    Approval,
+    OpenSuggestion,
+    OpenTurn,
+    Rest,
+    Task,
+    Tenure,
+)
+from routing_service.core.task_fold import (
+    evolve_task,
+    other_turns,
+    overtaken,
+    without_approval,
+    without_turn,
+)
+from routing_service.core.vocabulary import HandoffMode
 
 __all__ = [
+    "Approval",
     "OpenSuggestion",
     "OpenTurn",
     "Rest",
@@ -57,6 +72,8 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     meanwhile: who has the conversation once stickiness is on, the stack first, by what agents did
     while it was off; () = the home agent, None = they did nothing.
     next_task_id: the id of the first task, named in a command's answer before there was a task.
+    approval: the rule of the pending approval, or what the user is to be told of one that ended;
+    None for an approval that was asked for in a store of format 1.
     """
 
     session_id: str
@@ -88,6 +105,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     owner_hash: str = ""
     next_task_id: str = ""
     meanwhile: tuple[Tenure, ...] | None = None
+    approval: Approval | None = None
 
     @property
     def last_used_us(self) -> int:
@@ -172,12 +190,17 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             | ev.TaskCancelled()
             | ev.TaskPaused()
             | ev.TaskResumed()
+            | ev.ApprovalRequested()
+            | ev.ApprovalVoted()
+            | ev.ApprovalDecided()
+            | ev.ApprovalWithdrawn()
+            | ev.ApprovalExpired()
         ):
-            return _evolve_task(state, event)
+            return evolve_task(state, event)
         case ev.CommandHandled():
             return _with_command(state, event)
         case ev.TurnAbandoned():
-            return _without_turn(state, event.request_id)
+            return without_turn(state, event.request_id)
         case ev.AgentHandedOff():
             return _hand_off(state, event)
         case ev.AgentCleared():
@@ -208,45 +231,10 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             assert_never(event)
 
 
-def _evolve_task(
-    state: SessionState,
-    event: ev.TaskCreated
-    | ev.TaskCompleted
-    | ev.TaskFailed
-    | ev.TaskCancelled
-    | ev.TaskPaused
-    | ev.TaskResumed,
-) -> SessionState:
-    match event:
-        case ev.TaskCreated():
-            task = Task(
-                task_id=event.task_id,
-                status=TaskStatus.RUNNING,
-                create_us=state.update_us,
-                update_us=state.update_us,
-                expire_us=event.expire_us,
-            )
-            return replace(state, task=task, next_task_id="")
-        case ev.TaskCompleted():
-            return _with_task_status(state, event.task_id, TaskStatus.COMPLETED)
-        case ev.TaskFailed():
-            return _with_task_status(state, event.task_id, TaskStatus.FAILED)
-        case ev.TaskCancelled():
-            state = _with_task_status(state, event.task_id, TaskStatus.CANCELLED)
-            return replace(state, paused=None)
-        case ev.TaskPaused():
-            turn = state.find_turn(event.request_id)
-            assert turn is not None
-            state = _with_task_status(state, event.task_id, TaskStatus.PAUSED)
-            return replace(_without_turn(state, event.request_id), paused=_overtaken(turn))
-        case ev.TaskResumed():
-            return _resume(state, event)
-        case _:
-            assert_never(event)
-
-
 def _with_command(state: SessionState, event: ev.CommandHandled) -> SessionState:
     """Remember what a command's reply has shown."""
+    if state.approval is not None and state.approval.ended:
+        state = replace(state, approval=None)
     if event.next_task_id:
         state = replace(state, next_task_id=event.next_task_id)
     return replace(state, listed=event.listed) if event.listed else state
@@ -261,13 +249,6 @@ def _with_profile(state: SessionState, profile: ev.Profile) -> SessionState:
         channel=profile.channel or state.channel,
         entitlements=profile.entitlements or state.entitlements,
     )
-
-
-def _with_task_status(state: SessionState, task_id: str, status: TaskStatus) -> SessionState:
-    task = state.task
-    assert task is not None
-    assert task.task_id == task_id
-    return replace(state, task=replace(task, status=status, update_us=state.update_us))
 
 
 def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
@@ -289,9 +270,11 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
         expire_us = task.expire_us if event.task_expire_us is None else event.task_expire_us
         task = replace(task, update_us=state.update_us, expire_us=expire_us)
     reached = state.active is not None and state.active.agent_id == event.agent_id
+    if state.approval is not None and state.approval.ended:
+        state = replace(state, approval=None)
     return replace(
         state,
-        open_turns=(*map(_overtaken, state.open_turns), turn) if state.open_turns else (turn,),
+        open_turns=(*map(overtaken, state.open_turns), turn) if state.open_turns else (turn,),
         newest_turn=event.request_id,
         previous_agent=event.agent_id,
         returned=state.returned and not reached,
@@ -309,59 +292,10 @@ def _shortened(rests: tuple[Rest, ...]) -> tuple[Rest, ...]:
     )
 
 
-def _overtaken(turn: OpenTurn) -> OpenTurn:
-    """Return the turn without its earlier holders: it is not handed over any more."""
-    if len(turn.path) == 1:
-        return turn
-    return replace(turn, path=(turn.holder,), request_since=0)
-
-
-def _resume(state: SessionState, event: ev.TaskResumed) -> SessionState:
-    paused = state.paused
-    assert paused is not None
-    turn = replace(
-        paused,
-        request_id=event.child_request_id,
-        epoch=state.epoch,
-        path=(paused.holder,),
-        request_since=0,
-        reason=RouteReason.TASK_RESUMED,
-        dispatched_us=state.update_us,
-        dispatch_revision=state.revision,
-    )
-    state = _with_task_status(state, event.task_id, TaskStatus.RUNNING)
-    return replace(
-        state,
-        paused=None,
-        open_turns=(*map(_overtaken, state.open_turns), turn),
-        newest_turn=turn.root_request_id,
-        previous_agent=turn.holder,
-    )
-
-
-def _without_approval(state: SessionState) -> SessionState:
-    """Return the state without a pending approval; the task goes on."""
-    if state.paused is None:
-        return state
-    running = _with_task_status(state, state.paused.task_id, TaskStatus.RUNNING)
-    return replace(running, paused=None)
-
-
-def _without_turn(state: SessionState, request_id: str) -> SessionState:
-    return replace(state, open_turns=_others(state.open_turns, request_id))
-
-
-def _others(turns: tuple[OpenTurn, ...], request_id: str) -> tuple[OpenTurn, ...]:
-    """Return the turns except the one whose open request this is; usually it is the only one."""
-    if len(turns) == 1 and turns[0].request_id == request_id:
-        return ()
-    return tuple([turn for turn in turns if turn.request_id != request_id])
-
-
 def _complete(state: SessionState, event: ev.TurnCompleted) -> SessionState:
     open_turns = state.open_turns
     if event.closes:
-        open_turns = _others(open_turns, event.request_id)
+        open_turns = other_turns(open_turns, event.request_id)
     active = state.active
     if event.counts and active is not None and active.agent_id == event.agent_id:
         active = replace(active, turns_taken=active.turns_taken + 1)
@@ -388,7 +322,7 @@ def _has_row(counts: Mapping[str, int], agent_id: str) -> bool:
 
 def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
     if event.drops_approval:
-        state = _without_approval(state)
+        state = without_approval(state)
     if event.settles:
         return _settled(state)
     if event.moves:
@@ -508,7 +442,7 @@ def _leave(state: SessionState, event: ev.AgentCleared) -> SessionState:
 
 
 def _cleared(state: SessionState, *, sent_home: bool) -> SessionState:
-    state = _without_approval(state)
+    state = without_approval(state)
     return replace(
         state,
         active=None,

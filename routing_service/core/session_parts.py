@@ -73,6 +73,20 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     expire_us: int | None = None
 
 
+class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The rule of a pending approval, as it was when the agent asked, and who has approved.
+
+    by, needs, expire_us: see ApprovalRequested. voters: their hashes, fewer than needs. ended: the
+    cause by which it ended without the user being told yet; "" = it is pending.
+    """
+
+    by: str
+    needs: int = 1
+    expire_us: int | None = None
+    voters: tuple[str, ...] = ()
+    ended: str = ""
+
+
 class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """An agent that the user was offered and has neither accepted nor declined.
 

@@ -37,7 +37,7 @@ def decide_set_active(
         raise unknown_agent(command.agent_id, tuple(registry.agents))
     target = draft.agent(target_id)
     ownership.meet_user(draft, command.profile, is_new=is_new)
-    ownership.expire_turns(draft)
+    ownership.expire_waits(draft)
     if command.stickiness_enabled:
         settle_session(draft)
     turn = _find_turn(draft, command, facts)

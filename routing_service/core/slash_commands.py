@@ -138,7 +138,10 @@ class ReplySpec:
                  counts: the turns of each), none_answered
     help         done; detail: commands that this user has no use for
     any          disabled
-    ""           stays (agent_id: the agent the user is still with): a suggestion was declined
+    ""           stays (agent_id: the agent the user is still with): a suggestion was declined;
+                 notice: only what became of an approval, next to a dispatch
+
+    approval: withdrawn or expired, if an approval ended so and the user does not know it yet.
     """
 
     command: str
@@ -147,6 +150,7 @@ class ReplySpec:
     agent_ids: tuple[str, ...] = ()
     detail: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
+    approval: str = ""
 
 
 BECAUSE: Final = "because:"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace as replace_spec
 
 import msgspec
 from msgspec.structs import replace
 
+from routing_service.core import approvals, ownership
 from routing_service.core import events as ev
-from routing_service.core import ownership
 from routing_service.core.agent_picks import (
     Pick,
     PickCase,
@@ -79,6 +80,8 @@ def answer_command(
         answered = _ANSWERS[parsed.name](draft, asked)
     if not (answered.text or has_items):
         answered = replace(answered, dispatch_to="", reason=RouteReason.COMMAND)
+    if ended := approvals.ended_unseen(draft):
+        answered = replace(answered, reply=replace_spec(answered.reply, approval=ended))
     listed = answered.listed
     state = draft.state
     names_task = not (answered.dispatch_to or state.task or state.next_task_id)

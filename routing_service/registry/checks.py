@@ -16,6 +16,8 @@ import jsonschema
 from jsonschema.validators import extend
 
 from routing_service.core.registry import (
+    APPROVAL_EXPIRES_MAX_US,
+    APPROVAL_EXPIRES_MIN_US,
     AUTO_OFF_WINDOW_MAX_US,
     AUTO_OFF_WINDOW_MIN_US,
     DAY_US,
@@ -207,6 +209,7 @@ def check_references(document: Document) -> list[FileProblem]:
         window_range = (AUTO_OFF_WINDOW_MIN_US, AUTO_OFF_WINDOW_MAX_US, "1m to 1d")
         place = ("stickiness", "auto_off", "window")
         problems += _check_duration(place, auto_off, window_range, document)
+    problems += _check_approvals(data, document)
     problems += _check_when_unsure(data, document)
     problems += _check_command_words(data, document)
     problems += check_replies(data, document)
@@ -216,6 +219,22 @@ def check_references(document: Document) -> list[FileProblem]:
         for key in ("name", "description", "on_complete_message"):
             problems += _check_locales((*path, key), agent.get(key), default_locale, document)
     return problems
+
+
+def _check_approvals(data: dict[str, Any], document: Document) -> Iterator[FileProblem]:
+    """Find a time out of bounds, and what this release cannot do when it passes."""
+    approvals = data.get("approvals")
+    if not isinstance(approvals, dict):
+        return
+    bounds = (APPROVAL_EXPIRES_MIN_US, APPROVAL_EXPIRES_MAX_US, "1s to 365d")
+    yield from _check_duration(("approvals", "expires"), approvals, bounds, document)
+    place = ("approvals", "on_expiry")
+    if approvals.get("on_expiry") == "reject":
+        message = "on_expiry reject calls the agent again, and no caller is there to carry it"
+        yield document.problem(place, message, "write cancel, or leave it out")
+    elif "on_expiry" in approvals and "expires" not in approvals:
+        message = "on_expiry has no effect without a time"
+        yield document.problem(place, message, "add expires, such as 2d, or leave it out")
 
 
 def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[FileProblem]:

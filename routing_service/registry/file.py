@@ -25,6 +25,7 @@ from routing_service.core.channel_profiles import (
     fold_channel,
 )
 from routing_service.core.registry import (
+    ANYONE,
     ASK_SHARE_DEFAULT,
     AUTO_OFF_TURNS_DEFAULT,
     AUTO_OFF_USERS_DEFAULT,
@@ -36,6 +37,7 @@ from routing_service.core.registry import (
     Agent,
     AgentKind,
     AgentTopics,
+    ApprovalRule,
     AutoOff,
     Limits,
     OnComplete,
@@ -224,6 +226,7 @@ def _build_registry(document: Document) -> Registry:
             for word in words
         },
         topics=_build_topics(data),
+        approvals=_build_approvals(data.get("approvals", {})),
         channels=profiles,
         replies=_build_replies(data.get("replies", {})),
     )
@@ -308,6 +311,14 @@ def _build_topics(data: dict[str, Any]) -> Topics:
         when_unsure=WhenUnsure(topics.get("when_unsure", when_unsure)),
         keeps_open_turns=data["api_version"] != "agent_routing/v1",
         ask_share=float(topics.get("ask_share", ASK_SHARE_DEFAULT)),
+    )
+
+
+def _build_approvals(approvals: dict[str, Any]) -> ApprovalRule:
+    return ApprovalRule(
+        by=approvals.get("by", ANYONE),
+        needs=int(approvals.get("needs", 1)),
+        expires_us=_optional_duration_us(approvals, "expires"),
     )
 
 

@@ -56,6 +56,14 @@ _CANCEL_CAUSES: Final = {
     "reset": session_event_pb2.TASK_CANCEL_CAUSE_RESET,
     "clear": session_event_pb2.TASK_CANCEL_CAUSE_CLEARED,
     "expired": session_event_pb2.TASK_CANCEL_CAUSE_EXPIRED,
+    "approval_expired": session_event_pb2.TASK_CANCEL_CAUSE_APPROVAL_EXPIRED,
+}
+_WITHDRAW_CAUSES: Final = {
+    "command": session_event_pb2.APPROVAL_WITHDRAW_CAUSE_COMMAND,
+    "reset": session_event_pb2.APPROVAL_WITHDRAW_CAUSE_RESET,
+    "clear": session_event_pb2.APPROVAL_WITHDRAW_CAUSE_CLEARED,
+    "handoff": session_event_pb2.APPROVAL_WITHDRAW_CAUSE_HANDOFF,
+    "expired": session_event_pb2.APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED,
 }
 
 
@@ -143,8 +151,16 @@ def _fill(
             _fill_begun_or_done(made, event, cards)
         case ev.TaskFailed() | ev.TaskCancelled():
             _fill_given_up(made, event, cards)
-        case ev.TaskPaused() | ev.TaskResumed():
-            _fill_approval(made, event, cards)
+        case (
+            ev.TaskPaused()
+            | ev.TaskResumed()
+            | ev.ApprovalRequested()
+            | ev.ApprovalVoted()
+            | ev.ApprovalDecided()
+            | ev.ApprovalWithdrawn()
+            | ev.ApprovalExpired()
+        ):
+            _fill_pause(made, event, cards)
         case ev.MessageRouted():
             _fill_routed(made.message_routed, event, cards)
         case ev.CommandHandled():
@@ -206,9 +222,9 @@ def _fill_given_up(
             made.task_cancelled.cause = _CANCEL_CAUSES[event.cause]
 
 
-def _fill_approval(
+def _fill_pause(
     made: session_event_pb2.SessionEvent,
-    event: ev.TaskPaused | ev.TaskResumed,
+    event: ev.TaskPaused | ev.TaskResumed | ev.ApprovalEvent,
     cards: AgentCards,
 ) -> None:
     match event:
@@ -223,6 +239,42 @@ def _fill_approval(
             made.task_resumed.resume.decision = pm.DECISIONS[event.decision]
             made.task_resumed.resume.comment = event.comment
             made.task_resumed.next_request_id = event.child_request_id
+        case _:
+            _fill_approval(made, event, cards)
+
+
+def _fill_approval(
+    made: session_event_pb2.SessionEvent,
+    event: ev.ApprovalEvent,
+    cards: AgentCards,
+) -> None:
+    match event:
+        case ev.ApprovalRequested():
+            asked = made.approval_requested
+            asked.task_id, asked.request_id = event.task_id, event.request_id
+            asked.agent.CopyFrom(cards.card(event.agent_id, ""))
+            asked.by, asked.decisions_needed = event.by, event.needs
+            if event.expire_us is not None:
+                asked.expire_time.CopyFrom(pm.timestamp(event.expire_us))
+            if event.fields is not None:
+                asked.fields.CopyFrom(pm.context_out(event.fields))
+        case ev.ApprovalVoted():
+            voted = made.approval_voted
+            voted.task_id, voted.request_id = event.task_id, event.request_id
+            voted.decider, voted.comment = event.decider, event.comment
+        case ev.ApprovalDecided():
+            decided = made.approval_decided
+            decided.task_id, decided.request_id = event.task_id, event.request_id
+            decided.decision = pm.DECISIONS[event.decision]
+            decided.decider = event.decider
+            decided.decisions, decided.decisions_needed = event.decisions, event.needs
+        case ev.ApprovalWithdrawn():
+            withdrawn = made.approval_withdrawn
+            withdrawn.task_id, withdrawn.request_id = event.task_id, event.request_id
+            withdrawn.cause = _WITHDRAW_CAUSES[event.cause]
+        case ev.ApprovalExpired():
+            made.approval_expired.task_id = event.task_id
+            made.approval_expired.request_id = event.request_id
 
 
 def _fill_cleared(

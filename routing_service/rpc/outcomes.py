@@ -78,6 +78,9 @@ def _check_handoff(checks: FieldChecks, request: CompleteTurnRequest, registry: 
 
 def _check_approval_needed(checks: FieldChecks, request: CompleteTurnRequest, _: Registry) -> None:
     checks.text("approval_needed.prompt", request.approval_needed.prompt, MESSAGE_BYTES_MAX)
+    checks.context(
+        "approval_needed.fields", request.approval_needed.fields, bytes_max=MESSAGE_BYTES_MAX
+    )
 
 
 def _check_failure(checks: FieldChecks, request: CompleteTurnRequest, _: Registry) -> None:
@@ -109,7 +112,9 @@ def _handoff(request: CompleteTurnRequest) -> cmd.Outcome:
 
 
 def _approval_needed(request: CompleteTurnRequest) -> cmd.Outcome:
-    return cmd.AskApproval(request.approval_needed.prompt)
+    asked = request.approval_needed
+    fields = pm.context_in(asked.fields) if asked.HasField("fields") else None
+    return cmd.AskApproval(asked.prompt, fields)
 
 
 def _failure(request: CompleteTurnRequest) -> cmd.Outcome:

@@ -292,11 +292,13 @@ class FieldChecks:
             if step.HasField("duration"):
                 self.duration(f"{at}.duration", step.duration, seconds_max=LOCK_TIMEOUT_S_MAX)
 
-    def context(self, field: str, value: struct_pb2.Struct) -> None:
-        """Check the context of a handoff."""
+    def context(
+        self, field: str, value: struct_pb2.Struct, *, bytes_max: int = CONTEXT_BYTES_MAX
+    ) -> None:
+        """Check the context of a handoff, or the fields of an approval."""
         size = value.ByteSize()
-        if size > CONTEXT_BYTES_MAX:
-            self.refuse(field, f"has {size} bytes; send at most {CONTEXT_BYTES_MAX}")
+        if size > bytes_max:
+            self.refuse(field, f"has {size} bytes; send at most {bytes_max}")
         elif problem := _struct_problem(value):
             self.refuse(field, problem)
 

@@ -16,9 +16,11 @@ import structlog
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service import __version__
 from routing_service.analytics.keeper import StatsKeeper
+from routing_service.core.approvals import APPROVALS_FORMAT
 from routing_service.core.registry import Registry
-from routing_service.registry.file import check_registry_file
+from routing_service.registry.file import RegistryFileError, check_registry_file
 from routing_service.registry.live_registry import RegistrySource
+from routing_service.registry.yaml_document import FileProblem
 from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService
 from routing_service.rpc.remote_judge import RemoteModel, is_remote, load_detector
@@ -37,6 +39,7 @@ from routing_service.settings.rules import SettingProblem, SettingsInvalid
 from routing_service.settings.settings import Settings
 from routing_service.settings.web_origins import parse_origins
 from routing_service.storage.store import Store
+from routing_service.storage.store_format import FormatRefused
 from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import Metrics
@@ -227,8 +230,23 @@ def _read_registry(settings: Settings) -> Registry:
 def load_registry(settings: Settings, topics: TopicJudge) -> Registry:
     """Read the registry, and prepare its topics. Raises SettingsInvalid, RegistryFileError."""
     loaded = _read_registry(settings)
+    if settings.sign_in == "none" and loaded.approvals.names_deciders:
+        message = "approvals tell callers apart, by by: or needs:, and nobody signs in here"
+        remedy = "set --sign-in, or leave by and needs out"
+        problem = FileProblem(0, 0, "approvals", message, remedy)
+        raise RegistryFileError(settings.agents, (problem,))
     topics.prepare(loaded)
     return loaded
+
+
+def check_store_format(registry: Registry, store_format: int) -> None:
+    """Raise FormatRefused for a registry whose rule for approvals the store cannot hold yet."""
+    if store_format < APPROVALS_FORMAT and not registry.approvals.is_plain:
+        raise FormatRefused(
+            f"the registry has a rule for approvals, which needs format {APPROVALS_FORMAT} of the "
+            f"store, and the store has {store_format}; once no older replica is left, run "
+            f"agent-routing migrate --format {APPROVALS_FORMAT}"
+        )
 
 
 def open_tls_files(settings: Settings) -> TlsFiles | None:

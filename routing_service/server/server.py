@@ -34,6 +34,7 @@ from routing_service.server.listeners import Listeners
 from routing_service.server.parts import (
     BugsOnly,
     Counts,
+    check_store_format,
     end_task,
     figures_page,
     load_registry,
@@ -257,6 +258,7 @@ class RoutingServer:
             store = await store_opener(settings.store)
             opened.push_async_callback(store.close)
             store_format = await settle_format(store)
+            check_store_format(source.registry, store_format)
             parts = _Parts.connected(
                 settings,
                 store=store,

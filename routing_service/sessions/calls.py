@@ -5,17 +5,21 @@ Protobuf stays with the caller: the answer's bytes are made by a function that c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
+from routing_service.core import approvals
 from routing_service.core import events as ev
 from routing_service.core.access import ANY_SESSION, Access
+from routing_service.core.commands import ResumeTask
 from routing_service.core.decide import Decided
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
+from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.storage.store import SessionKey
 
@@ -30,6 +34,8 @@ class Call(msgspec.Struct, frozen=True):
     the message's topic. begins: the session id was made for this call, so nothing can be stored
     under it. trace_id: of the call, W3C; "" = it has none. lease_token: a worker's lease on the
     turn that it answers; "" = it has none.
+    deciding: what a person decides about an approval; a decision that is only a vote is recorded
+    under voter_hash.
     """
 
     key: SessionKey
@@ -46,6 +52,20 @@ class Call(msgspec.Struct, frozen=True):
     begins: bool = False
     trace_id: str = ""
     lease_token: str = ""
+    deciding: ResumeTask | None = None
+
+
+def as_voter(call: Call, command: ResumeTask, state: SessionState | None) -> Call:
+    """Return a decision's call as it is recorded: under the voter while more have to approve.
+
+    By hash: a change's actor stays when its session is erased.
+    """
+    approval = state.approval if state is not None else None
+    is_vote = (
+        approval is not None and not approval.ended and not approvals.is_enough(approval, command)
+    )
+    actor = voter_hash(call.request_id, call.subject) if is_vote else ""
+    return replace(call, actor=actor)
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -111,10 +131,11 @@ class SessionView(msgspec.Struct, frozen=True):
 
 
 class PendingApproval(msgspec.Struct, frozen=True):
-    """What a paused task waits for, and since when."""
+    """What a paused task waits for, and since when. fields: None = the agent gave none."""
 
     prompt: str
     pause_us: int
+    fields: Mapping[str, object] | None = None
 
 
 MakeAnswer = Callable[[Made], Answer]

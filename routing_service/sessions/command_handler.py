@@ -13,7 +13,6 @@ from os import urandom
 from typing import Final, TypeVar
 
 import tenacity
-from msgspec.structs import replace
 
 from routing_service.core.access import Access, refused, refused_erased
 from routing_service.core.case import open_case
@@ -37,6 +36,7 @@ from routing_service.core.kept_moves import settled
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
+from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.sessions.audit_archive import archive
 from routing_service.sessions.audit_log import AuditLog, Operator
@@ -48,6 +48,7 @@ from routing_service.sessions.calls import (
     Made,
     MakeAnswer,
     SessionView,
+    as_voter,
 )
 from routing_service.sessions.decision_inputs import DecisionInputs
 from routing_service.sessions.dispatch_history import DispatchHistory, routed_message
@@ -56,6 +57,7 @@ from routing_service.sessions.inbox_turns import InboxTurns
 from routing_service.sessions.refusals import (
     audit_entry,
     check_revision,
+    check_same_decision,
     reused,
     revision_mismatch,
     task_of_another,
@@ -68,7 +70,7 @@ from routing_service.sessions.session_cache import (
     new_fold,
 )
 from routing_service.sessions.session_reads import SessionReads
-from routing_service.sessions.stickiness_switch import Stickiness
+from routing_service.sessions.stickiness_switch import Stickiness, by_stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.storage.audit_chain import SALT_BYTES as LINK_SALT_BYTES
@@ -355,7 +357,9 @@ class CommandHandler:
             if isinstance(command, _BY_STICKINESS):
                 stickiness = await self._stickiness(call.key.tenant)
                 if not stickiness.is_plain:
-                    command = _by_stickiness(stickiness, call, command, state)
+                    command = by_stickiness(stickiness, call, command, state)
+            elif call.deciding is not None:
+                call = as_voter(call, call.deciding, state)
             case = open_case(state, command, registry, now_us, session_id=call.key.session_id)
             needed = facts_needed(case)
             facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
@@ -478,7 +482,15 @@ class CommandHandler:
 
     async def _seen(self, call: Call) -> Change | None:
         """Return the change that an earlier call with the same request id made, if any."""
-        return await self._store.find_request(call.key, call.method, call.request_id, call.actor)
+        key, method, request_id = call.key, call.method, call.request_id
+        if call.deciding is None:
+            return await self._store.find_request(key, method, request_id, call.actor)
+        found = await self._store.find_request(key, method, request_id)
+        if found is None and call.subject:
+            # No decision counts yet; this person's own vote may be stored.
+            voter = voter_hash(request_id, call.subject)
+            found = await self._store.find_request(key, method, request_id, voter)
+        return found
 
     async def _replay(self, hot: HotSession, call: Call, change: Change) -> Handled:
         """Give a repeat its first answer, if it is the same call.
@@ -495,7 +507,9 @@ class CommandHandler:
         if state is not None and (stranger := refused(call.access, state, home_id)):
             raise stranger
         events = decode_events(change.events)  # First: a damaged change compares with nothing.
-        if change.fingerprint != call.fingerprint:
+        if call.deciding is not None:
+            check_same_decision(call, call.deciding, change)
+        elif change.fingerprint != call.fingerprint:
             raise reused(call)
         message, history = await self._history.of_repeat(call, change.revision, events)
         return Handled(
@@ -523,20 +537,22 @@ def _append(
     call, decided = made.call, made.decided
     state, actor, user_id = decided.state, call.subject, call.access.user_id
     revision = state.revision
-    stored = StoredEvents(
-        EVENTS_VERSION,
-        decided.decision.events,  # type: ignore[arg-type]  # Tuples are stored as lists are.
-        decided.active_after,  # type: ignore[arg-type]
-        user_id,
-        state.registry_version,
-        # The content-free form has no users: a user who acts for itself is named once.
-        "" if actor == user_id else actor,
-        call.trace_id,
-        prev,
-        urandom(LINK_SALT_BYTES),
+    events, chain = encode_linked(
+        StoredEvents(
+            EVENTS_VERSION,
+            decided.decision.events,  # type: ignore[arg-type]  # Tuples are stored as lists are.
+            decided.active_after,  # type: ignore[arg-type]
+            user_id,
+            state.registry_version,
+            # The content-free form has no users: a user who acts for itself is named once.
+            "" if actor == user_id else actor,
+            call.trace_id,
+            prev,
+            urandom(LINK_SALT_BYTES),
+        ),
+        (call.key, revision, decided.now_us, call.method, call.request_id, call.actor),
+        answer.stored,
     )
-    place = (call.key, revision, decided.now_us, call.method, call.request_id, call.actor)
-    events, chain = encode_linked(stored, place, answer.stored)
     append = Append(
         call.key,
         revision - 1,
@@ -552,7 +568,7 @@ def _append(
         ),
         encode_state(state, chain),
         # An interrupted erasure finds the session by its user when it is called again.
-        before.owner if state.erased and before else state.owner,
+        state.owner or (before.owner if state.erased and before else ""),
         tasks,
         next_due_us(state, made.registry),
         before.create_us if before else None,
@@ -560,28 +576,3 @@ def _append(
     if made.registry.has_inboxes:
         append = with_entries(append, before, state, made.registry)
     return append, chain
-
-
-def _by_stickiness(
-    stickiness: Stickiness,
-    call: Call,
-    command: RouteMessage | SetActiveAgent | CompleteTurn,
-    state: SessionState | None,
-) -> Command:
-    """Return a command with what the switch says about its session."""
-    enabled = _sticks(stickiness, call, command, state)
-    if isinstance(command, RouteMessage):
-        is_stale = state is not None and stickiness.is_stale(state.last_used_us)
-        return replace(command, stickiness_enabled=enabled, is_stale=is_stale)
-    return replace(command, stickiness_enabled=enabled)
-
-
-def _sticks(
-    stickiness: Stickiness, call: Call, command: Command, state: SessionState | None
-) -> bool:
-    """Say whether agents stick for one call."""
-    user_id = (state.owner if state else "") or call.access.user_id or call.key.session_id
-    agent_ids = [held.agent_id for held in held_meanwhile(state)[-1:]] if state else []
-    if isinstance(command, CompleteTurn):
-        agent_ids.append(command.agent_id)
-    return stickiness.sticks(user_id, agent_ids)

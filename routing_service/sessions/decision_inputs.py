@@ -25,6 +25,7 @@ from routing_service.core.facts import (
     PlainAnswer,
     RefusedHandoffs,
     StoredTaskStatus,
+    StoreFormat,
     TopicVerdict,
     WasAsked,
     facts_needed,
@@ -35,6 +36,7 @@ from routing_service.sessions.refusals import HANDOFF_REFUSED, task_of_another
 from routing_service.sessions.session_cache import HotSession, SessionCache
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.storage.store import Store
+from routing_service.storage.store_format import FormatReader
 from routing_service.texts import Answered, offer_of, plain_answer
 from routing_service.topics.detection import TopicJudge
 
@@ -64,6 +66,7 @@ class DecisionInputs:
         self._history = history
         self._turns = turns
         self._topics = topics
+        self._format = FormatReader(store)
         self._resolvers: dict[type[Fact[Any]], Callable[[Inquirer, Any], Awaitable[Any]]] = {
             IsServiceRequest: self._is_service_request,
             StoredTaskStatus: self._stored_task_status,
@@ -74,6 +77,7 @@ class DecisionInputs:
             PlainAnswer: self._plain_answer,
             ChoseStay: self._chose_stay,
             OfferedMessage: self._offered_message,
+            StoreFormat: self._store_format,
             TopicVerdict: self._topic_verdict,
         }
 
@@ -125,6 +129,9 @@ class DecisionInputs:
         self, asking: Inquirer, fact: OfferedMessage
     ) -> MessageRouted | None:
         return await self._history.message_at(asking.call.key, asking.hot, fact.message_revision)
+
+    async def _store_format(self, _asking: Inquirer, _fact: StoreFormat) -> int:
+        return await self._format.now()
 
     async def _topic_verdict(self, asking: Inquirer, fact: TopicVerdict) -> TopicOpinion | None:
         if self._topics is None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
+from routing_service.core import events as ev
 from routing_service.core.access import owner_mismatch
-from routing_service.core.commands import Command, CompleteTurn, HandOff, SetActiveAgent
+from routing_service.core.commands import (
+    Command,
+    CompleteTurn,
+    HandOff,
+    ResumeTask,
+    SetActiveAgent,
+)
 from routing_service.core.errors import Reason, RoutingError, invalid_field
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.session import SessionState
+from routing_service.core.vocabulary import ApprovalDecision
 from routing_service.sessions.calls import Call
 from routing_service.sessions.turn_history import COMPLETE_TURN
-from routing_service.storage.store import AuditEntry, TaskRow
+from routing_service.storage.event_codec import StoredEvents, decode_change
+from routing_service.storage.store import AuditEntry, Change, TaskRow
 
 HANDOFF_REFUSED: Final = "handoff_refused"
 """The kind of the audit entries of refused handoffs."""
@@ -94,6 +104,54 @@ def revision_mismatch(session_id: str, expected: int, actual: int) -> RoutingErr
     )
 
 
+def check_same_decision(call: Call, command: ResumeTask, change: Change) -> None:
+    """Raise APPROVAL_DECIDED if a request was decided otherwise; a comment makes no difference.
+
+    change: of the decision that counts, or of this person's vote. Raises also for another task's
+    id, and StoreCorrupt, SchemaTooNew.
+    """
+    stored = decode_change(change.events)
+    for event in stored.events:
+        match event:
+            case ev.TaskResumed():
+                decision = event.decision
+            case ev.ApprovalVoted():
+                decision = ApprovalDecision.APPROVE
+            case _:
+                continue
+        if event.task_id != command.task_id:
+            raise reused(call)
+        if decision is not command.decision:
+            raise _decided_otherwise(call, command, decision, stored, change.time_us)
+        return
+
+
+def _decided_otherwise(
+    call: Call,
+    command: ResumeTask,
+    decision: ApprovalDecision,
+    stored: StoredEvents,
+    time_us: int,
+) -> RoutingError:
+    """Say which decision stands, whose it is and since when."""
+    decider = stored.actor or stored.user_id
+    time_text = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    by = f' by "{decider}"' if decider else ""
+    return RoutingError(
+        Reason.APPROVAL_DECIDED,
+        f'request "{call.request_id}" was decided already: {decision.value}{by} at {time_text}; '
+        "that decision stands",
+        metadata={
+            "session_id": call.key.session_id,
+            "task_id": command.task_id,
+            "request_id": call.request_id,
+            "decision": decision.value,
+            "decider": decider,
+            "time": time_text,
+        },
+    )
+
+
 def reused(call: Call) -> RoutingError:
     """Say that a request id was used before, for something else."""
     metadata = {
@@ -104,7 +162,7 @@ def reused(call: Call) -> RoutingError:
     if call.method == "ResumeTask":
         return RoutingError(
             Reason.REQUEST_NOT_OPEN,
-            f'request "{call.request_id}" was decided otherwise already; the first decision stands',
+            f'request "{call.request_id}" was decided for another task already; name that task',
             metadata=metadata,
         )
     if call.method == COMPLETE_TURN:

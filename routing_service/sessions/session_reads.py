@@ -129,11 +129,14 @@ class SessionReads:
     async def pending_approval(self, key: SessionKey, turn: OpenTurn) -> PendingApproval:
         """Return what a paused turn waits for."""
         change = await self._store.find_request(key, COMPLETE_TURN, turn.request_id, turn.holder)
+        found = PendingApproval("", turn.dispatched_us)
         for event in decode_events(change.events) if change else ():
             if isinstance(event, ev.TaskPaused):
                 assert change is not None
-                return PendingApproval(event.prompt, change.time_us)
-        return PendingApproval("", turn.dispatched_us)
+                found = PendingApproval(event.prompt, change.time_us)
+            elif isinstance(event, ev.ApprovalRequested):
+                found = replace(found, fields=event.fields)
+        return found
 
     async def list_tasks(
         self, key: SessionKey, after: TaskCursor, count: int

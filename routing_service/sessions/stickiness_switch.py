@@ -19,7 +19,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from routing_service.core.commands import Command, CompleteTurn, RouteMessage, SetActiveAgent
+from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.sessions.audit_log import NO_SESSION, Operator
+from routing_service.sessions.calls import Call
 from routing_service.storage.store import AuditEntry, Store, StoreCorrupt, StoreError
 
 ALL_TENANTS: Final = "*"
@@ -298,3 +301,28 @@ def switch_entry(operator: Operator, tenant: str, before: Stickiness, new: Switc
         user_id="",
         data=msgspec.json.encode(data),
     )
+
+
+def by_stickiness(
+    stickiness: Stickiness,
+    call: Call,
+    command: RouteMessage | SetActiveAgent | CompleteTurn,
+    state: SessionState | None,
+) -> Command:
+    """Return a command with what the switch says about its session."""
+    enabled = _sticks(stickiness, call, command, state)
+    if isinstance(command, RouteMessage):
+        is_stale = state is not None and stickiness.is_stale(state.last_used_us)
+        return replace(command, stickiness_enabled=enabled, is_stale=is_stale)
+    return replace(command, stickiness_enabled=enabled)
+
+
+def _sticks(
+    stickiness: Stickiness, call: Call, command: Command, state: SessionState | None
+) -> bool:
+    """Say whether agents stick for one call."""
+    user_id = (state.owner if state else "") or call.access.user_id or call.key.session_id
+    agent_ids = [held.agent_id for held in held_meanwhile(state)[-1:]] if state else []
+    if isinstance(command, CompleteTurn):
+        agent_ids.append(command.agent_id)
+    return stickiness.sticks(user_id, agent_ids)

@@ -144,3 +144,8 @@ suggestion-stay = Stay with { $present }
 # On a channel where users speak.
 suggestion-spoken = Say “yes” or “no”.
 suggestion-stays = You stay with { $agent }.
+
+## Approvals
+
+approval-withdrawn = What was waiting for an approval has been withdrawn.
+approval-expired = The approval did not come in time, so what was waiting for it has been cancelled.

@@ -131,3 +131,8 @@ suggestion-accept = Cambiar { $agent_to }
 suggestion-stay = Seguir con { $present_the }
 suggestion-spoken = Di «sí» o «no».
 suggestion-stays = Sigues con { $agent_the }.
+
+## Aprobaciones
+
+approval-withdrawn = Lo que esperaba una aprobación se ha retirado.
+approval-expired = La aprobación no llegó a tiempo, así que se ha cancelado lo que la esperaba.

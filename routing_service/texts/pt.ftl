@@ -131,3 +131,8 @@ suggestion-accept = Mudar para { $agent_the }
 suggestion-stay = Continuar com { $present_the }
 suggestion-spoken = Diga “sim” ou “não”.
 suggestion-stays = Você continua com { $agent_the }.
+
+## Aprovações
+
+approval-withdrawn = O que aguardava uma aprovação foi retirado.
+approval-expired = A aprovação não chegou a tempo, por isso o que a aguardava foi cancelado.

@@ -1,4 +1,4 @@
-"""The text of a reply to a command, or to a suggestion that was declined, in the user's language.
+"""The text of a reply to a command or a declined suggestion, and of a notice, in a language.
 
 Rule: a pure function of the ``ReplySpec``, the registry, the locale and, for /history, the turns.
 The same reply in the same language is always the same text, because it is stored with its change.
@@ -76,6 +76,7 @@ _EMOJI = {
     "history": "🗂",
     "help": "💡",
     "": "👍",
+    "notice": "📌",
 }
 """What a reply begins with in a registry with emoji, by command."""
 
@@ -120,7 +121,7 @@ def render_reply(
         writer.options.clear()
         text = "\n".join(line for line in _lines(writer, reply, turns) if line)
         if registry.replies.emoji:
-            text = f"{_EMOJI[reply.command]} {text}"
+            text = f"{_EMOJI['notice' if reply.variant == 'notice' else reply.command]} {text}"
         if registry.replies.emoji is False or not profile.shows_emoji:
             text = without_emoji(text)
         if len(text) <= characters_max:
@@ -139,6 +140,13 @@ def _cut(text: str, characters_max: int) -> str:
 
 def _lines(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> Iterable[str]:
     """Return the lines of a reply; empty ones are left out."""
+    lines = _own_lines(writer, reply, turns)
+    return [*lines, writer.say(f"approval-{reply.approval}")] if reply.approval else lines
+
+
+def _own_lines(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> Iterable[str]:
+    if reply.variant == "notice":
+        return []
     if reply.variant == "disabled":
         return writer.disabled(reply)
     if reply.variant == "stays":

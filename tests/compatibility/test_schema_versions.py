@@ -53,7 +53,7 @@ KIND = (
     "AS BLOB) WHERE session_no = (SELECT session_no FROM sessions WHERE session_id = 'newer')"
 )
 STATE = (
-    "UPDATE sessions SET state = CAST(replace(state, '{\"v\":1', '{\"v\":2') AS BLOB) "
+    "UPDATE sessions SET state = CAST(replace(state, '{\"v\":1', '{\"v\":9') AS BLOB) "
     "WHERE session_id = 'newer'"
 )
 
@@ -86,7 +86,7 @@ async def test_session_with_a_state_of_a_newer_release_waits_for_it(tmp_path, ur
         assert (await service.chat("plain").say("more")).revision == 3
         request = routing_service_pb2.RouteRequest(session_id="fresh", user_id="bo", text="hi")
         assert (await service.call("Route", request)).revision == 1
-    change(url, STATE.replace('{"v":1', "@").replace('{"v":2', '{"v":1').replace("@", '{"v":2'))
+    change(url, STATE.replace('{"v":1', "@").replace('{"v":9', '{"v":1').replace("@", '{"v":9'))
     async with serving(tmp_path, DESK) as service:
         assert (await service.chat("newer").say("more")).revision == 3
 

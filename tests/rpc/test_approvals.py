@@ -145,13 +145,18 @@ async def test_clear_cancels_the_approval(service):
 
 
 async def test_same_decision_again_gets_the_same_answer_and_another_is_refused(service):
-    """An approver that crashed may repeat its decision; a different decision is refused."""
+    """An approver that crashed may repeat its decision, in other words too; a reject is refused."""
     chat, paused = await pause(service)
     first = await decide(chat, paused, comment="ok")
-    again = await decide(chat, paused, comment="ok")
-    assert again == first
+    assert (first.decisions, first.decisions_needed) == (1, 1)
+    assert await decide(chat, paused, comment="ok") == first
+    assert await decide(chat, paused, comment="fine") == first
     refused = await refusal(decide(chat, paused, REJECT))
-    assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "REQUEST_NOT_OPEN")
+    assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "APPROVAL_DECIDED")
+    assert refused.metadata["decision"] == "approve"
+    assert refused.metadata["time"] == "2025-06-15T15:06:40.000+00:00"
+    other = await refusal(decide(chat, paused, task_id=new_uuid7()))
+    assert other.reason in {"UNKNOWN_TASK", "REQUEST_NOT_OPEN"}
 
 
 async def test_exactly_one_of_racing_approvers_wins(service):
@@ -165,7 +170,9 @@ async def test_exactly_one_of_racing_approvers_wins(service):
         ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         won = [r for r in results if isinstance(r, pb.ResumeTaskResponse)]
-        assert len(won) == 1
+        # The eight that decided the same have one answer.
+        assert len(won) == 8
+        assert all(answer == won[0] for answer in won)
         assert (await chat.status()).revision == revision + 1
 
 

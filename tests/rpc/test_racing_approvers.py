@@ -22,8 +22,10 @@ TORTURE_ROUNDS = 500
 APPROVE = dispatch_pb2.DECISION_APPROVE
 REJECT = dispatch_pb2.DECISION_REJECT
 
+NAMES = {APPROVE: "approve", REJECT: "reject"}
+
 OPINIONS = ((APPROVE, "fine"), (REJECT, "too much"), (APPROVE, "but only this once"))
-"""Two callers of one opinion ask for the same; two of different ones contradict each other."""
+"""Two callers of one decision ask for the same, with another comment too; a reject contradicts."""
 
 
 @asynccontextmanager
@@ -105,16 +107,20 @@ async def race(services, rng):
         for opinion, result in zip(opinions, results, strict=True)
         if isinstance(result, pb.ResumeTaskResponse)
     ]
-    # One decision won. Only callers that sent this decision get a success, all with the same bytes.
-    (won,) = {opinion for opinion, _ in told}
+    # One decision won. Callers that decided the same get the first answer, whatever their comment.
+    (decided,) = {decision for (decision, _), _ in told}
     assert len({result.SerializeToString(deterministic=True) for _, result in told}) == 1
-    assert len(told) == opinions.count(won)
+    assert len(told) == sum(decision == decided for decision, _ in opinions)
     for result in results:
         if not isinstance(result, pb.ResumeTaskResponse):
-            assert tuple(read_refusal(result)) == ("FAILED_PRECONDITION", "REQUEST_NOT_OPEN")
+            refused = read_refusal(result)
+            assert tuple(refused) == ("FAILED_PRECONDITION", "APPROVAL_DECIDED")
+            assert refused.metadata["decision"] == NAMES[decided]
     answer = told[0][1]
-    assert (answer.revision, answer.dispatch.resume.comment) == (revision + 1, won[1])
-    assert answer.dispatch.resume.decision == won[0]
+    assert answer.revision == revision + 1
+    assert answer.dispatch.resume.decision == decided
+    won = (decided, answer.dispatch.resume.comment)
+    assert won in opinions
     resumed = [event for event in await chat.events() if isinstance(event, ev.TaskResumed)]
     assert [(each.comment, each.child_request_id) for each in resumed] == [
         (won[1], answer.dispatch.request_id)

@@ -57,6 +57,7 @@ CALLERS = {
     "frontend for nobody": {"scopes": ["route", "act_as"]},
     "reader of all": {"scopes": ["read", "act_as"]},
     "operator": {"scopes": ["admin"], "user": "sam"},
+    "approver": {"scopes": ["approve"], "user": "bea"},
     "no scope": {"scopes": [], "user": "ana"},
     "nobody": None,
 }

@@ -32,6 +32,7 @@ from routing_service.core.session import (
     apply_change,
 )
 from routing_service.core.vocabulary import (
+    ApprovalDecision,
     ClearScope,
     Initiator,
     OutcomeStatus,
@@ -55,6 +56,7 @@ def check_change(
     if not events:
         assert state is before, "nothing was written, yet the state is another"
         writes_nothing = isinstance(command, ClearActiveAgent | Expire | Erase)
+        writes_nothing |= decided.decision.is_vote  # The same person approves again.
         assert writes_nothing, "only a clear of what is clear writes nothing"
         return
     check_state(state)
@@ -67,6 +69,7 @@ def check_change(
     _check_time(before, decided)
     _check_epoch(before, state)
     _check_tasks(before, events)
+    _check_approvals(before, state, events)
     _check_locks(before, state, events)
     _check_dispatch(command, decided, registry)
     _check_turns(before, state, events, registry)
@@ -143,6 +146,14 @@ def check_state(state: SessionState) -> None:
     assert len(state.rests) <= SUGGESTION_REST_MESSAGES
     is_paused = state.task is not None and state.task.status is TaskStatus.PAUSED
     assert is_paused == (state.paused is not None), "a pause without a request, or the reverse"
+    approval = state.approval
+    if approval is not None and approval.ended:
+        assert state.paused is None, "an approval that has ended is pending"
+        assert not approval.voters
+    elif approval is not None:
+        assert state.paused is not None, "an approval is pending where no task is paused"
+        assert len(approval.voters) < approval.needs, "enough have approved, and it is pending"
+        assert len(set(approval.voters)) == len(approval.voters), "one person approved twice"
     if state.paused is not None:
         assert state.task is not None
         assert state.paused.task_id == state.task.task_id
@@ -211,6 +222,40 @@ def _check_tasks(before: SessionState | None, events: tuple[ev.Event, ...]) -> N
                 pass
 
 
+def _check_approvals(
+    before: SessionState | None, state: SessionState, events: tuple[ev.Event, ...]
+) -> None:
+    """The events alone show which request is pending: a reader that folds them is never wrong.
+
+    An approval of a store of format 1 has no such events, and keeps none until it ends.
+    """
+    was_paused = before is not None and before.paused is not None
+    is_old = was_paused and before is not None and before.approval is None
+    pending = before.paused.request_id if before and before.paused and not is_old else ""
+    paused = ""
+    for event in events:
+        match event:
+            case ev.TaskPaused():
+                assert not pending
+                paused = event.request_id
+            case ev.ApprovalRequested():
+                assert event.request_id == paused, "an approval without a pause"
+                pending, is_old = paused, False
+            case ev.ApprovalVoted():
+                assert event.request_id == pending, "a vote for what is not pending"
+            case ev.ApprovalDecided() | ev.ApprovalWithdrawn() | ev.ApprovalExpired():
+                assert event.request_id == pending, "an approval ended twice, or was not pending"
+                pending = ""
+            case ev.TaskResumed() | ev.TaskCancelled() | ev.AgentCleared():
+                assert not pending, "the event that ends an approval comes first"
+            case _:
+                pass
+    if is_old or (paused and not _of(events, ev.ApprovalRequested)):
+        assert state.approval is None
+        return
+    assert pending == (state.paused.request_id if state.paused else ""), "the events say otherwise"
+
+
 def _check_locks(
     before: SessionState | None, state: SessionState, events: tuple[ev.Event, ...]
 ) -> None:
@@ -264,6 +309,7 @@ def _check_turns(
     said = {event.request_id for event in _of(events, ev.TurnAbandoned, ev.TurnCompleted)}
     if before and before.paused and not state.paused:
         resumed = _of(events, ev.TaskResumed, ev.TaskCancelled, ev.AgentCleared)
+        resumed += _of(events, ev.ApprovalWithdrawn)
         dropped = [e for e in _of(events, ev.AgentHandedOff) if e.drops_approval]
         assert resumed or dropped, "a pause ended without a word"
     moved = {event.turn_request_id for event in _of(events, ev.AgentHandedOff)}
@@ -333,6 +379,11 @@ def _check_resumed(before: SessionState | None, command: ResumeTask, decided: De
     assert before.paused.request_id == command.request_id
     _check_untouched(before, decided.state, "a decision moved the session")
     dispatch = decided.decision.dispatch
+    if decided.decision.is_vote:
+        assert dispatch is None, "an agent goes on before enough have approved"
+        assert command.decision is ApprovalDecision.APPROVE, "a rejection did not count"
+        assert decided.state.paused == before.paused
+        return
     assert dispatch is not None
     assert dispatch.agent_id == before.paused.holder
     assert dispatch.resume is not None
@@ -353,7 +404,11 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
     assert decision.dispatch is not None or decision.reply is not None, "a message without answer"
     declined = [event for event in _of(events, ev.SwitchAnswered) if not event.accepted]
     is_declined = bool(command.quick_reply_id and declined)
-    assert (decision.reply is not None) == bool(_of(events, ev.CommandHandled) or is_declined)
+    is_command = bool(_of(events, ev.CommandHandled))
+    is_notice = decision.reply is not None and decision.reply.variant == "notice"
+    assert is_notice == (decision.reply is not None and bool(decision.dispatch) and not is_command)
+    has_reply = decision.reply is not None and not is_notice
+    assert has_reply == bool(is_command or is_declined)
     if command.literal_text:
         assert decision.reply is None, "a command was parsed from literal text"
     if before is None:

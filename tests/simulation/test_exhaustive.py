@@ -39,12 +39,14 @@ from routing_service.core.facts import (
     Facts,
     OfferedMessage,
     PlainAnswer,
+    StoreFormat,
     TopicVerdict,
 )
 from routing_service.core.registry import (
     SECOND_US,
     Agent,
     AgentTopics,
+    ApprovalRule,
     Limits,
     OnComplete,
     Registry,
@@ -53,6 +55,7 @@ from routing_service.core.registry import (
 )
 from routing_service.core.session import OpenTurn, SessionState, Tenure
 from routing_service.core.suggestions import stay_option_id
+from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     ClearScope,
@@ -98,6 +101,11 @@ TOPICAL = registry_of(
     AGENTS[2],
     limits=LIMITS,
     topics=Topics("auto", threshold=0.8, lock_threshold=0.9, first_message="auto"),
+)
+
+# Two people have to approve, in time; the store has format 2.
+APPROVING = registry_of(
+    *AGENTS, limits=LIMITS, approvals=ApprovalRule(needs=2, expires_us=100 * SECOND_US)
 )
 
 # A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
@@ -219,6 +227,31 @@ def resume(decision: ApprovalDecision) -> Letter:
     return f"a person decides: {decision.value}", command
 
 
+def ask_approval() -> Letter:
+    """The holder of the newest turn needs an approval, in a store of format 2."""
+
+    def command(state: SessionState, ids: Ids) -> Told | None:
+        if not state.open_turns:
+            return None
+        turn = state.open_turns[-1]
+        asked = CompleteTurn(turn.request_id, turn.holder, AskApproval(), ids())
+        return asked, Facts({StoreFormat: 2})
+
+    return "holder needs two approvals", command
+
+
+def vote(decider: str, decision: ApprovalDecision) -> Letter:
+    """One of several people decides about the paused task."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        if state.paused is None:
+            return None
+        paused = state.paused
+        return ResumeTask(paused.request_id, paused.task_id, decision, ids(), decider=decider)
+
+    return f"{decider} decides: {decision.value}", command
+
+
 def resume_another() -> Letter:
     """A person's decision about an open request, or about a task that is not paused."""
 
@@ -290,6 +323,16 @@ TOPIC_LETTERS = (
 )
 
 
+APPROVAL_LETTERS = (
+    ask_approval(),
+    vote("bea", ApprovalDecision.APPROVE),
+    vote("cai", ApprovalDecision.APPROVE),
+    vote("bea", ApprovalDecision.REJECT),
+    hand_over("clerk", HandoffMode.TRANSFER, Initiator.OPERATOR),
+    clear(ClearScope.ACTIVE_AGENT),
+)
+
+
 # Enough letters for every kind of change: the default search is as deep as the full one.
 COMPACT = frozenset(
     {
@@ -356,7 +399,20 @@ def canonical(state: SessionState, now_us: int) -> Hashable:
         if state.suggestion
         else None,
         tuple((rest.agent_id, rest.messages_left) for rest in state.rests),
+        _approval(state, now_us),
     )
+
+
+def _approval(state: SessionState, now_us: int) -> Hashable:
+    """Return who has approved, what time is left, and how it ended."""
+    approval = state.approval
+    if approval is None:
+        return None
+    left = None if approval.expire_us is None else max(0, approval.expire_us - now_us)
+    voted = state.paused is not None and [
+        voter_hash(state.paused.request_id, name) in approval.voters for name in ("bea", "cai")
+    ]
+    return left, tuple(voted or ()), approval.ended
 
 
 class Search:
@@ -371,6 +427,8 @@ class Search:
         ]
         if registry.topics.is_on:
             self.letters += TOPIC_LETTERS
+        if not registry.approvals.is_plain:
+            self.letters += APPROVAL_LETTERS
         self.waits_us = [
             wait_us for wait_us in WAITS_US if not compact or _wait_name(wait_us) in COMPACT
         ]
@@ -512,6 +570,15 @@ def test_nothing_that_never_happens_is_five_telling_commands_and_topics_away():
     assert any(key[9] for key in reached), "no offer was made"
     assert any(key[10] for key in reached), "no offer was declined"
     assert any(key[9] and key[1] for key in reached), "no offer was made in an interlude"
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_never_happens_is_five_telling_commands_and_votes_away():
+    """Votes, withdrawals and the time of an approval, among everything that changes a session."""
+    found = search(APPROVING, 5, compact=True)
+    reached = {key[11] for key in found.seen if key is not None and key[11] is not None}
+    assert any(voted == (True, False) for _, voted, _ in reached), "nobody voted"
+    assert {ended for _, _, ended in reached} == {"", "withdrawn", "expired"}
 
 
 def asks(key: tuple[Hashable, ...]) -> bool:

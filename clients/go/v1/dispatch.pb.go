@@ -440,7 +440,7 @@ type Reply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command, with its slash and in lower case: "/supervisor", "/reset", "/agents", "/agent",
 	// "/status", "/history" or "/help". Clients must cope with others. Empty for the answer to a
-	// declined suggestion.
+	// declined suggestion, and for a notice next to a dispatch: that an approval ended undecided.
 	Command string `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
 	// The text to show, in the language of locale.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`

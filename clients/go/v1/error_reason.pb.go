@@ -262,6 +262,25 @@ const (
 	// Example: "the lease on request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is no longer yours;
 	// another worker has the turn".
 	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 34
+	// The store's format is too old for what was asked for: an older release may be serving.
+	//
+	// Metadata: session_id, format (the store's), needed_format.
+	// Example: "fields of an approval cannot be stored: the store has format 1, this needs 2; once no
+	// older replica is left, run agent-routing migrate --format 2".
+	ErrorReason_ERROR_REASON_STORE_FORMAT ErrorReason = 35
+	// The approval was decided already, and the other way.
+	//
+	// Metadata: session_id, task_id, request_id, decision (approve or reject), decider (empty without
+	// sign-in), time (RFC 3339).
+	// Example: "request \"018f…\" was decided already: approve by \"bea\" at
+	// 2026-01-05T10:00:00.000+00:00; that decision stands".
+	ErrorReason_ERROR_REASON_APPROVAL_DECIDED ErrorReason = 36
+	// The registry's rule for approvals does not let this caller decide.
+	//
+	// Metadata: session_id, task_id, request_id, by (the rule).
+	// Example: "request \"018f…\" cannot be decided by this caller: the credential has no role or
+	// scope \"treasurer\"".
+	ErrorReason_ERROR_REASON_APPROVER_REFUSED ErrorReason = 37
 )
 
 // Enum value maps for ErrorReason.
@@ -302,6 +321,9 @@ var (
 		32: "ERROR_REASON_REGISTRY_INVALID",
 		33: "ERROR_REASON_SIGN_IN_UNAVAILABLE",
 		34: "ERROR_REASON_LEASE_LOST",
+		35: "ERROR_REASON_STORE_FORMAT",
+		36: "ERROR_REASON_APPROVAL_DECIDED",
+		37: "ERROR_REASON_APPROVER_REFUSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -339,6 +361,9 @@ var (
 		"ERROR_REASON_REGISTRY_INVALID":    32,
 		"ERROR_REASON_SIGN_IN_UNAVAILABLE": 33,
 		"ERROR_REASON_LEASE_LOST":          34,
+		"ERROR_REASON_STORE_FORMAT":        35,
+		"ERROR_REASON_APPROVAL_DECIDED":    36,
+		"ERROR_REASON_APPROVER_REFUSED":    37,
 	}
 )
 
@@ -373,7 +398,7 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xdc\x1c\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xaf\x1f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12k\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x1aG\xba\xbe\x18C\b\x03\x1a?Generate the client from this contract, and send text as UTF-8.\x12e\n" +
@@ -411,7 +436,10 @@ const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\x1aERROR_REASON_SHUTTING_DOWN\x10\x1f\x1a>\xba\xbe\x18:\b\x0e\x10\x01\x1a4Repeat on another replica, with the same request_id.\x12c\n" +
 	"\x1dERROR_REASON_REGISTRY_INVALID\x10 \x1a@\xba\xbe\x18<\b\t\x1a8Correct each mistake as its violation says, then reload.\x12\x8b\x01\n" +
 	" ERROR_REASON_SIGN_IN_UNAVAILABLE\x10!\x1ae\xba\xbe\x18a\b\x0e\x10\x01\x1a[Repeat with the same request_id. The log tells the operator why the keys cannot be fetched.\x12u\n" +
-	"\x17ERROR_REASON_LEASE_LOST\x10\"\x1aX\xba\xbe\x18T\b\t\x1aPStop working on the turn: another worker has it, or it needs no answer any more.B\xb0\x01\n" +
+	"\x17ERROR_REASON_LEASE_LOST\x10\"\x1aX\xba\xbe\x18T\b\t\x1aPStop working on the turn: another worker has it, or it needs no answer any more.\x12x\n" +
+	"\x19ERROR_REASON_STORE_FORMAT\x10#\x1aY\xba\xbe\x18U\b\t\x1aQRaise the store's format once no older replica is left, or leave the feature out.\x12`\n" +
+	"\x1dERROR_REASON_APPROVAL_DECIDED\x10$\x1a=\xba\xbe\x189\b\t\x1a5Nothing needs to be done: show which decision stands.\x12u\n" +
+	"\x1dERROR_REASON_APPROVER_REFUSED\x10%\x1aR\xba\xbe\x18N\b\a\x1aJLet another person decide, or sign in with a credential that has the role.B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

@@ -1537,7 +1537,18 @@ type PendingApproval struct {
 	// What to approve, in the agent's text.
 	Prompt string `protobuf:"bytes,4,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	// Since when it waits.
-	PauseTime     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
+	PauseTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=pause_time,json=pauseTime,proto3" json:"pause_time,omitempty"`
+	// What the agent says of it for programs, such as the amount. Unset: nothing.
+	Fields *structpb.Struct `protobuf:"bytes,6,opt,name=fields,proto3" json:"fields,omitempty"`
+	// Who may decide: "anyone", "other_than_owner" or "role:" and a name. Empty: anyone, for an
+	// approval of a store of format 1.
+	By string `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	// How many people have approved so far.
+	Decisions int32 `protobuf:"varint,8,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	// How many different people have to approve, 1-8.
+	DecisionsNeeded int32 `protobuf:"varint,9,opt,name=decisions_needed,json=decisionsNeeded,proto3" json:"decisions_needed,omitempty"`
+	// When it expires, and the task is cancelled. Unset: never.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1603,6 +1614,41 @@ func (x *PendingApproval) GetPrompt() string {
 func (x *PendingApproval) GetPauseTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.PauseTime
+	}
+	return nil
+}
+
+func (x *PendingApproval) GetFields() *structpb.Struct {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+func (x *PendingApproval) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *PendingApproval) GetDecisions() int32 {
+	if x != nil {
+		return x.Decisions
+	}
+	return 0
+}
+
+func (x *PendingApproval) GetDecisionsNeeded() int32 {
+	if x != nil {
+		return x.DecisionsNeeded
+	}
+	return 0
+}
+
+func (x *PendingApproval) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
 	}
 	return nil
 }
@@ -2161,7 +2207,10 @@ func (x *HandoffOutcome) GetMode() HandoffMode {
 type ApprovalNeededOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to approve. 1 byte to 4 KiB. Required.
-	Prompt        string `protobuf:"bytes,1,opt,name=prompt,proto3" json:"prompt,omitempty"`
+	Prompt string `protobuf:"bytes,1,opt,name=prompt,proto3" json:"prompt,omitempty"`
+	// The same for programs, such as the amount and the account: at most 4 KiB as JSON. Needs a store
+	// of format 2; otherwise FAILED_PRECONDITION, STORE_FORMAT.
+	Fields        *structpb.Struct `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2201,6 +2250,13 @@ func (x *ApprovalNeededOutcome) GetPrompt() string {
 		return x.Prompt
 	}
 	return ""
+}
+
+func (x *ApprovalNeededOutcome) GetFields() *structpb.Struct {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 // The agent and its task failed.
@@ -2398,8 +2454,9 @@ type ResumeTaskRequest struct {
 	// TASK_NOT_PAUSED.
 	TaskId string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The request that waits for the approval, as in TaskPaused. Required. It is decided once: the
-	// same decision repeated gets the first response, another one is FAILED_PRECONDITION,
-	// REQUEST_NOT_OPEN.
+	// same decision repeated, with any comment, gets the first response; another one is
+	// FAILED_PRECONDITION, APPROVAL_DECIDED. A caller whom the registry's rule does not let decide:
+	// PERMISSION_DENIED, APPROVER_REFUSED.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The decision. Required.
 	Decision Decision `protobuf:"varint,5,opt,name=decision,proto3,enum=agent_routing.v1.Decision" json:"decision,omitempty"`
@@ -2493,10 +2550,15 @@ type ResumeTaskResponse struct {
 	// The session's revision after the call.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The dispatch to the agent that paused the task, with the decision in Dispatch.resume and its
-	// own request_id.
-	Dispatch      *Dispatch `protobuf:"bytes,5,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// own request_id. Unset while more people have to approve, and for a caller that decides by the
+	// scope approve: Status and WatchSession show the open request to the frontend.
+	Dispatch *Dispatch `protobuf:"bytes,5,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	// How many people have decided, this one included.
+	Decisions int32 `protobuf:"varint,6,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	// How many different people have to approve, 1-8. One rejection is enough to reject.
+	DecisionsNeeded int32 `protobuf:"varint,7,opt,name=decisions_needed,json=decisionsNeeded,proto3" json:"decisions_needed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ResumeTaskResponse) Reset() {
@@ -2562,6 +2624,20 @@ func (x *ResumeTaskResponse) GetDispatch() *Dispatch {
 		return x.Dispatch
 	}
 	return nil
+}
+
+func (x *ResumeTaskResponse) GetDecisions() int32 {
+	if x != nil {
+		return x.Decisions
+	}
+	return 0
+}
+
+func (x *ResumeTaskResponse) GetDecisionsNeeded() int32 {
+	if x != nil {
+		return x.DecisionsNeeded
+	}
+	return 0
 }
 
 // Asks for the tasks of a session.
@@ -4337,7 +4413,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"suggestion\x1a?\n" +
 	"\x11TurnsByAgentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xcb\x01\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x92\x03\n" +
 	"\x0fPendingApproval\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
@@ -4345,7 +4421,14 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x16\n" +
 	"\x06prompt\x18\x04 \x01(\tR\x06prompt\x129\n" +
 	"\n" +
-	"pause_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\"\xdd\x01\n" +
+	"pause_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tpauseTime\x12/\n" +
+	"\x06fields\x18\x06 \x01(\v2\x17.google.protobuf.StructR\x06fields\x12\x0e\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12\x1c\n" +
+	"\tdecisions\x18\b \x01(\x05R\tdecisions\x12)\n" +
+	"\x10decisions_needed\x18\t \x01(\x05R\x0fdecisionsNeeded\x12;\n" +
+	"\vexpire_time\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"\xdd\x01\n" +
 	"\x05Frame\x12-\n" +
 	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x16\n" +
 	"\x06locked\x18\x02 \x01(\bR\x06locked\x12D\n" +
@@ -4386,9 +4469,10 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x121\n" +
 	"\acontext\x18\x03 \x01(\v2\x17.google.protobuf.StructR\acontext\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x121\n" +
-	"\x04mode\x18\x05 \x01(\x0e2\x1d.agent_routing.v1.HandoffModeR\x04mode\"/\n" +
+	"\x04mode\x18\x05 \x01(\x0e2\x1d.agent_routing.v1.HandoffModeR\x04mode\"`\n" +
 	"\x15ApprovalNeededOutcome\x12\x16\n" +
-	"\x06prompt\x18\x01 \x01(\tR\x06prompt\"*\n" +
+	"\x06prompt\x18\x01 \x01(\tR\x06prompt\x12/\n" +
+	"\x06fields\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06fields\"*\n" +
 	"\x0eFailureOutcome\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\"\xdf\x03\n" +
 	"\x14CompleteTurnResponse\x12\x1d\n" +
@@ -4415,7 +4499,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x126\n" +
 	"\bdecision\x18\x05 \x01(\x0e2\x1a.agent_routing.v1.DecisionR\bdecision\x12\x18\n" +
-	"\acomment\x18\x06 \x01(\tR\acomment\"\xbf\x01\n" +
+	"\acomment\x18\x06 \x01(\tR\acomment\"\x88\x02\n" +
 	"\x12ResumeTaskResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -4423,7 +4507,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x126\n" +
-	"\bdispatch\x18\x05 \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\"\xc0\x01\n" +
+	"\bdispatch\x18\x05 \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\x12\x1c\n" +
+	"\tdecisions\x18\x06 \x01(\x05R\tdecisions\x12)\n" +
+	"\x10decisions_needed\x18\a \x01(\x05R\x0fdecisionsNeeded\"\xc0\x01\n" +
 	"\x10ListTasksRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -4730,88 +4816,91 @@ var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
 	54, // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
 	59, // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
 	51, // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	59, // 33: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	51, // 34: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	50, // 35: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	17, // 36: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	18, // 37: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	19, // 38: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	20, // 39: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	21, // 40: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	22, // 41: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	63, // 42: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	64, // 43: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	57, // 44: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	58, // 45: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	65, // 46: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	66, // 47: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	52, // 48: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	59, // 49: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	55, // 50: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	67, // 51: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	52, // 52: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	66, // 53: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	62, // 54: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	1,  // 55: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	68, // 56: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	59, // 57: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	48, // 58: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	49, // 59: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	33, // 60: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	50, // 61: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	50, // 62: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	51, // 63: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	35, // 64: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
-	2,  // 65: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	64, // 66: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	69, // 67: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	70, // 68: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	4,  // 69: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	5,  // 70: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	71, // 71: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	64, // 72: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	64, // 73: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	42, // 74: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	43, // 75: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	52, // 76: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	64, // 77: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	51, // 78: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	64, // 79: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	3,  // 80: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	64, // 81: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	4,  // 82: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	8,  // 83: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	10, // 84: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	12, // 85: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	16, // 86: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	24, // 87: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	32, // 88: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	26, // 89: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	28, // 90: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	30, // 91: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	36, // 92: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	40, // 93: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	44, // 94: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	38, // 95: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	5,  // 96: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	9,  // 97: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	11, // 98: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	13, // 99: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	23, // 100: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	25, // 101: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	34, // 102: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	27, // 103: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	29, // 104: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	31, // 105: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	37, // 106: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	41, // 107: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	45, // 108: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	39, // 109: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	96, // [96:110] is the sub-list for method output_type
-	82, // [82:96] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	57, // 33: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	51, // 34: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	59, // 35: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	51, // 36: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	50, // 37: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	17, // 38: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	18, // 39: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	19, // 40: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	20, // 41: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	21, // 42: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	22, // 43: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	63, // 44: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	64, // 45: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	57, // 46: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	58, // 47: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	57, // 48: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	65, // 49: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	66, // 50: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	52, // 51: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	59, // 52: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	55, // 53: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	67, // 54: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	52, // 55: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	66, // 56: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	62, // 57: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,  // 58: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	68, // 59: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	59, // 60: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	48, // 61: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	49, // 62: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	33, // 63: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	50, // 64: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	50, // 65: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	51, // 66: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	35, // 67: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,  // 68: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	64, // 69: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	69, // 70: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	70, // 71: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	4,  // 72: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	5,  // 73: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	71, // 74: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	64, // 75: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	64, // 76: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	42, // 77: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	43, // 78: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	52, // 79: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	64, // 80: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	51, // 81: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	64, // 82: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	3,  // 83: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	64, // 84: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	4,  // 85: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	8,  // 86: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	10, // 87: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	12, // 88: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	16, // 89: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	24, // 90: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	32, // 91: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	26, // 92: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	28, // 93: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	30, // 94: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	36, // 95: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	40, // 96: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	44, // 97: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	38, // 98: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	5,  // 99: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	9,  // 100: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	11, // 101: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	13, // 102: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	23, // 103: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	25, // 104: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	34, // 105: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	27, // 106: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	29, // 107: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	31, // 108: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	37, // 109: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	41, // 110: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	45, // 111: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	39, // 112: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	99, // [99:113] is the sub-list for method output_type
+	85, // [85:99] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }

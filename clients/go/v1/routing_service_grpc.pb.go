@@ -90,7 +90,9 @@ type RoutingServiceClient interface {
 	// anywhere. An answer is never lost: one that may not move the conversation is stored.
 	CompleteTurn(ctx context.Context, in *CompleteTurnRequest, opts ...grpc.CallOption) (*CompleteTurnResponse, error)
 	// Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
-	// Exactly one decision counts; the same one repeated gets the same answer.
+	// Exactly one decision counts; the same one repeated gets the same answer. Who may decide, and how
+	// many people have to approve, is the registry's rule when the agent asked. The decider is the
+	// credential's subject, not the user that user_id names.
 	ResumeTask(ctx context.Context, in *ResumeTaskRequest, opts ...grpc.CallOption) (*ResumeTaskResponse, error)
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored
 	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
@@ -345,7 +347,9 @@ type RoutingServiceServer interface {
 	// anywhere. An answer is never lost: one that may not move the conversation is stored.
 	CompleteTurn(context.Context, *CompleteTurnRequest) (*CompleteTurnResponse, error)
 	// Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
-	// Exactly one decision counts; the same one repeated gets the same answer.
+	// Exactly one decision counts; the same one repeated gets the same answer. Who may decide, and how
+	// many people have to approve, is the registry's rule when the agent asked. The decider is the
+	// credential's subject, not the user that user_id names.
 	ResumeTask(context.Context, *ResumeTaskRequest) (*ResumeTaskResponse, error)
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored
 	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who

@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -227,6 +228,71 @@ func (TurnAbandonCause) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{2}
 }
 
+// What withdrew an approval.
+type ApprovalWithdrawCause int32
+
+const (
+	// Not set.
+	ApprovalWithdrawCause_APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED ApprovalWithdrawCause = 0
+	// The user sent "/supervisor".
+	ApprovalWithdrawCause_APPROVAL_WITHDRAW_CAUSE_COMMAND ApprovalWithdrawCause = 1
+	// The user sent "/reset".
+	ApprovalWithdrawCause_APPROVAL_WITHDRAW_CAUSE_RESET ApprovalWithdrawCause = 2
+	// ClearActiveAgent was called.
+	ApprovalWithdrawCause_APPROVAL_WITHDRAW_CAUSE_CLEARED ApprovalWithdrawCause = 3
+	// The conversation moved: by an operator, or to the home agent.
+	ApprovalWithdrawCause_APPROVAL_WITHDRAW_CAUSE_HANDOFF ApprovalWithdrawCause = 4
+	// The expire_time of the task passed.
+	ApprovalWithdrawCause_APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED ApprovalWithdrawCause = 5
+)
+
+// Enum value maps for ApprovalWithdrawCause.
+var (
+	ApprovalWithdrawCause_name = map[int32]string{
+		0: "APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED",
+		1: "APPROVAL_WITHDRAW_CAUSE_COMMAND",
+		2: "APPROVAL_WITHDRAW_CAUSE_RESET",
+		3: "APPROVAL_WITHDRAW_CAUSE_CLEARED",
+		4: "APPROVAL_WITHDRAW_CAUSE_HANDOFF",
+		5: "APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED",
+	}
+	ApprovalWithdrawCause_value = map[string]int32{
+		"APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED":  0,
+		"APPROVAL_WITHDRAW_CAUSE_COMMAND":      1,
+		"APPROVAL_WITHDRAW_CAUSE_RESET":        2,
+		"APPROVAL_WITHDRAW_CAUSE_CLEARED":      3,
+		"APPROVAL_WITHDRAW_CAUSE_HANDOFF":      4,
+		"APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED": 5,
+	}
+)
+
+func (x ApprovalWithdrawCause) Enum() *ApprovalWithdrawCause {
+	p := new(ApprovalWithdrawCause)
+	*p = x
+	return p
+}
+
+func (x ApprovalWithdrawCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ApprovalWithdrawCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_session_event_proto_enumTypes[3].Descriptor()
+}
+
+func (ApprovalWithdrawCause) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_session_event_proto_enumTypes[3]
+}
+
+func (x ApprovalWithdrawCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ApprovalWithdrawCause.Descriptor instead.
+func (ApprovalWithdrawCause) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{3}
+}
+
 // Why a task was cancelled.
 type TaskCancelCause int32
 
@@ -239,6 +305,8 @@ const (
 	TaskCancelCause_TASK_CANCEL_CAUSE_CLEARED TaskCancelCause = 2
 	// Its expire_time passed.
 	TaskCancelCause_TASK_CANCEL_CAUSE_EXPIRED TaskCancelCause = 3
+	// The approval that it waited for expired.
+	TaskCancelCause_TASK_CANCEL_CAUSE_APPROVAL_EXPIRED TaskCancelCause = 4
 )
 
 // Enum value maps for TaskCancelCause.
@@ -248,12 +316,14 @@ var (
 		1: "TASK_CANCEL_CAUSE_RESET",
 		2: "TASK_CANCEL_CAUSE_CLEARED",
 		3: "TASK_CANCEL_CAUSE_EXPIRED",
+		4: "TASK_CANCEL_CAUSE_APPROVAL_EXPIRED",
 	}
 	TaskCancelCause_value = map[string]int32{
-		"TASK_CANCEL_CAUSE_UNSPECIFIED": 0,
-		"TASK_CANCEL_CAUSE_RESET":       1,
-		"TASK_CANCEL_CAUSE_CLEARED":     2,
-		"TASK_CANCEL_CAUSE_EXPIRED":     3,
+		"TASK_CANCEL_CAUSE_UNSPECIFIED":      0,
+		"TASK_CANCEL_CAUSE_RESET":            1,
+		"TASK_CANCEL_CAUSE_CLEARED":          2,
+		"TASK_CANCEL_CAUSE_EXPIRED":          3,
+		"TASK_CANCEL_CAUSE_APPROVAL_EXPIRED": 4,
 	}
 )
 
@@ -268,11 +338,11 @@ func (x TaskCancelCause) String() string {
 }
 
 func (TaskCancelCause) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_session_event_proto_enumTypes[3].Descriptor()
+	return file_agent_routing_v1_session_event_proto_enumTypes[4].Descriptor()
 }
 
 func (TaskCancelCause) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_session_event_proto_enumTypes[3]
+	return &file_agent_routing_v1_session_event_proto_enumTypes[4]
 }
 
 func (x TaskCancelCause) Number() protoreflect.EnumNumber {
@@ -281,7 +351,7 @@ func (x TaskCancelCause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskCancelCause.Descriptor instead.
 func (TaskCancelCause) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{3}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{4}
 }
 
 // One committed change of a session: one revision and all its events, never split.
@@ -443,6 +513,11 @@ type SessionEvent struct {
 	//	*SessionEvent_StickinessSwitched
 	//	*SessionEvent_OperatorAct
 	//	*SessionEvent_SessionPurged
+	//	*SessionEvent_ApprovalRequested
+	//	*SessionEvent_ApprovalVoted
+	//	*SessionEvent_ApprovalDecided
+	//	*SessionEvent_ApprovalWithdrawn
+	//	*SessionEvent_ApprovalExpired
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -741,6 +816,51 @@ func (x *SessionEvent) GetSessionPurged() *SessionPurged {
 	return nil
 }
 
+func (x *SessionEvent) GetApprovalRequested() *ApprovalRequested {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_ApprovalRequested); ok {
+			return x.ApprovalRequested
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetApprovalVoted() *ApprovalVoted {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_ApprovalVoted); ok {
+			return x.ApprovalVoted
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetApprovalDecided() *ApprovalDecided {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_ApprovalDecided); ok {
+			return x.ApprovalDecided
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetApprovalWithdrawn() *ApprovalWithdrawn {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_ApprovalWithdrawn); ok {
+			return x.ApprovalWithdrawn
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetApprovalExpired() *ApprovalExpired {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_ApprovalExpired); ok {
+			return x.ApprovalExpired
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -861,6 +981,31 @@ type SessionEvent_SessionPurged struct {
 	SessionPurged *SessionPurged `protobuf:"bytes,30,opt,name=session_purged,json=sessionPurged,proto3,oneof"`
 }
 
+type SessionEvent_ApprovalRequested struct {
+	// An approval is pending. It follows task_paused.
+	ApprovalRequested *ApprovalRequested `protobuf:"bytes,31,opt,name=approval_requested,json=approvalRequested,proto3,oneof"`
+}
+
+type SessionEvent_ApprovalVoted struct {
+	// A person approved, and more approvals are needed.
+	ApprovalVoted *ApprovalVoted `protobuf:"bytes,32,opt,name=approval_voted,json=approvalVoted,proto3,oneof"`
+}
+
+type SessionEvent_ApprovalDecided struct {
+	// An approval was decided. task_resumed follows.
+	ApprovalDecided *ApprovalDecided `protobuf:"bytes,33,opt,name=approval_decided,json=approvalDecided,proto3,oneof"`
+}
+
+type SessionEvent_ApprovalWithdrawn struct {
+	// An approval is no longer pending, without a decision.
+	ApprovalWithdrawn *ApprovalWithdrawn `protobuf:"bytes,34,opt,name=approval_withdrawn,json=approvalWithdrawn,proto3,oneof"`
+}
+
+type SessionEvent_ApprovalExpired struct {
+	// The time of an approval passed. task_cancelled follows.
+	ApprovalExpired *ApprovalExpired `protobuf:"bytes,35,opt,name=approval_expired,json=approvalExpired,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -906,6 +1051,16 @@ func (*SessionEvent_StickinessSwitched) isSessionEvent_Kind() {}
 func (*SessionEvent_OperatorAct) isSessionEvent_Kind() {}
 
 func (*SessionEvent_SessionPurged) isSessionEvent_Kind() {}
+
+func (*SessionEvent_ApprovalRequested) isSessionEvent_Kind() {}
+
+func (*SessionEvent_ApprovalVoted) isSessionEvent_Kind() {}
+
+func (*SessionEvent_ApprovalDecided) isSessionEvent_Kind() {}
+
+func (*SessionEvent_ApprovalWithdrawn) isSessionEvent_Kind() {}
+
+func (*SessionEvent_ApprovalExpired) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -1926,6 +2081,390 @@ func (x *TaskResumed) GetNextRequestId() string {
 	return ""
 }
 
+// An approval is pending: a person has to decide with ResumeTask. Approvals that were asked for in a
+// store of format 1 have no event but task_paused, task_resumed and those that end a task.
+type ApprovalRequested struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task that is paused.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request to approve or reject.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The agent that asked.
+	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Who may decide: "anyone", "other_than_owner" or "role:" and a name.
+	By string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	// How many different people have to approve, 1-8.
+	DecisionsNeeded int32 `protobuf:"varint,5,opt,name=decisions_needed,json=decisionsNeeded,proto3" json:"decisions_needed,omitempty"`
+	// When it expires. Unset: never.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// What the agent says of it for programs, such as the amount. Unset: nothing.
+	Fields        *structpb.Struct `protobuf:"bytes,7,opt,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalRequested) Reset() {
+	*x = ApprovalRequested{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalRequested) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalRequested) ProtoMessage() {}
+
+func (x *ApprovalRequested) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalRequested.ProtoReflect.Descriptor instead.
+func (*ApprovalRequested) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ApprovalRequested) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ApprovalRequested) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ApprovalRequested) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *ApprovalRequested) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *ApprovalRequested) GetDecisionsNeeded() int32 {
+	if x != nil {
+		return x.DecisionsNeeded
+	}
+	return 0
+}
+
+func (x *ApprovalRequested) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *ApprovalRequested) GetFields() *structpb.Struct {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// A person approved, and more approvals are needed.
+type ApprovalVoted struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task that is paused.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request that was approved.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Who approved: the credential's subject.
+	Decider string `protobuf:"bytes,3,opt,name=decider,proto3" json:"decider,omitempty"`
+	// What the person said about it. May be empty.
+	Comment       string `protobuf:"bytes,4,opt,name=comment,proto3" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalVoted) Reset() {
+	*x = ApprovalVoted{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalVoted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalVoted) ProtoMessage() {}
+
+func (x *ApprovalVoted) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalVoted.ProtoReflect.Descriptor instead.
+func (*ApprovalVoted) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ApprovalVoted) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ApprovalVoted) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ApprovalVoted) GetDecider() string {
+	if x != nil {
+		return x.Decider
+	}
+	return ""
+}
+
+func (x *ApprovalVoted) GetComment() string {
+	if x != nil {
+		return x.Comment
+	}
+	return ""
+}
+
+// An approval was decided.
+type ApprovalDecided struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task that continues.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request that was decided.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The decision that counts.
+	Decision Decision `protobuf:"varint,3,opt,name=decision,proto3,enum=agent_routing.v1.Decision" json:"decision,omitempty"`
+	// Who decided last: the credential's subject. Empty without sign-in.
+	Decider string `protobuf:"bytes,4,opt,name=decider,proto3" json:"decider,omitempty"`
+	// How many people decided, this one included.
+	Decisions int32 `protobuf:"varint,5,opt,name=decisions,proto3" json:"decisions,omitempty"`
+	// How many had to approve.
+	DecisionsNeeded int32 `protobuf:"varint,6,opt,name=decisions_needed,json=decisionsNeeded,proto3" json:"decisions_needed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ApprovalDecided) Reset() {
+	*x = ApprovalDecided{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalDecided) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalDecided) ProtoMessage() {}
+
+func (x *ApprovalDecided) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalDecided.ProtoReflect.Descriptor instead.
+func (*ApprovalDecided) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ApprovalDecided) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetDecision() Decision {
+	if x != nil {
+		return x.Decision
+	}
+	return Decision_DECISION_UNSPECIFIED
+}
+
+func (x *ApprovalDecided) GetDecider() string {
+	if x != nil {
+		return x.Decider
+	}
+	return ""
+}
+
+func (x *ApprovalDecided) GetDecisions() int32 {
+	if x != nil {
+		return x.Decisions
+	}
+	return 0
+}
+
+func (x *ApprovalDecided) GetDecisionsNeeded() int32 {
+	if x != nil {
+		return x.DecisionsNeeded
+	}
+	return 0
+}
+
+// An approval is no longer pending, without a decision. The event that follows says what did it.
+type ApprovalWithdrawn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task that was paused.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request that waited.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// What withdrew it.
+	Cause         ApprovalWithdrawCause `protobuf:"varint,3,opt,name=cause,proto3,enum=agent_routing.v1.ApprovalWithdrawCause" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalWithdrawn) Reset() {
+	*x = ApprovalWithdrawn{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalWithdrawn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalWithdrawn) ProtoMessage() {}
+
+func (x *ApprovalWithdrawn) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalWithdrawn.ProtoReflect.Descriptor instead.
+func (*ApprovalWithdrawn) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ApprovalWithdrawn) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ApprovalWithdrawn) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ApprovalWithdrawn) GetCause() ApprovalWithdrawCause {
+	if x != nil {
+		return x.Cause
+	}
+	return ApprovalWithdrawCause_APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED
+}
+
+// The time of an approval passed: the registry's approvals.expires.
+type ApprovalExpired struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task that was paused.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request that waited.
+	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalExpired) Reset() {
+	*x = ApprovalExpired{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalExpired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalExpired) ProtoMessage() {}
+
+func (x *ApprovalExpired) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalExpired.ProtoReflect.Descriptor instead.
+func (*ApprovalExpired) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ApprovalExpired) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ApprovalExpired) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 // A task was completed.
 type TaskCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1941,7 +2480,7 @@ type TaskCompleted struct {
 
 func (x *TaskCompleted) Reset() {
 	*x = TaskCompleted{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2492,7 @@ func (x *TaskCompleted) String() string {
 func (*TaskCompleted) ProtoMessage() {}
 
 func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2505,7 @@ func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCompleted.ProtoReflect.Descriptor instead.
 func (*TaskCompleted) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TaskCompleted) GetTaskId() string {
@@ -2005,7 +2544,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2556,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2569,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -2067,7 +2606,7 @@ type TaskCancelled struct {
 
 func (x *TaskCancelled) Reset() {
 	*x = TaskCancelled{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2618,7 @@ func (x *TaskCancelled) String() string {
 func (*TaskCancelled) ProtoMessage() {}
 
 func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2631,7 @@ func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCancelled.ProtoReflect.Descriptor instead.
 func (*TaskCancelled) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TaskCancelled) GetTaskId() string {
@@ -2122,7 +2661,7 @@ type StickinessExpired struct {
 
 func (x *StickinessExpired) Reset() {
 	*x = StickinessExpired{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2134,7 +2673,7 @@ func (x *StickinessExpired) String() string {
 func (*StickinessExpired) ProtoMessage() {}
 
 func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2147,7 +2686,7 @@ func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StickinessExpired.ProtoReflect.Descriptor instead.
 func (*StickinessExpired) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StickinessExpired) GetAgent() *Agent {
@@ -2179,7 +2718,7 @@ type HandoffRefused struct {
 
 func (x *HandoffRefused) Reset() {
 	*x = HandoffRefused{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2730,7 @@ func (x *HandoffRefused) String() string {
 func (*HandoffRefused) ProtoMessage() {}
 
 func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2743,7 @@ func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffRefused.ProtoReflect.Descriptor instead.
 func (*HandoffRefused) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HandoffRefused) GetHandoff() *Handoff {
@@ -2245,7 +2784,7 @@ type SwitchSuggested struct {
 
 func (x *SwitchSuggested) Reset() {
 	*x = SwitchSuggested{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2796,7 @@ func (x *SwitchSuggested) String() string {
 func (*SwitchSuggested) ProtoMessage() {}
 
 func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2809,7 @@ func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchSuggested.ProtoReflect.Descriptor instead.
 func (*SwitchSuggested) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SwitchSuggested) GetSuggestion() *Suggestion {
@@ -2318,7 +2857,7 @@ type SwitchAnswered struct {
 
 func (x *SwitchAnswered) Reset() {
 	*x = SwitchAnswered{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2869,7 @@ func (x *SwitchAnswered) String() string {
 func (*SwitchAnswered) ProtoMessage() {}
 
 func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2882,7 @@ func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchAnswered.ProtoReflect.Descriptor instead.
 func (*SwitchAnswered) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SwitchAnswered) GetSuggestionId() string {
@@ -2395,7 +2934,7 @@ type StickinessSwitched struct {
 
 func (x *StickinessSwitched) Reset() {
 	*x = StickinessSwitched{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2407,7 +2946,7 @@ func (x *StickinessSwitched) String() string {
 func (*StickinessSwitched) ProtoMessage() {}
 
 func (x *StickinessSwitched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2420,7 +2959,7 @@ func (x *StickinessSwitched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StickinessSwitched.ProtoReflect.Descriptor instead.
 func (*StickinessSwitched) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StickinessSwitched) GetEnabled() bool {
@@ -2484,7 +3023,7 @@ type OperatorAct struct {
 
 func (x *OperatorAct) Reset() {
 	*x = OperatorAct{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +3035,7 @@ func (x *OperatorAct) String() string {
 func (*OperatorAct) ProtoMessage() {}
 
 func (x *OperatorAct) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +3048,7 @@ func (x *OperatorAct) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorAct.ProtoReflect.Descriptor instead.
 func (*OperatorAct) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *OperatorAct) GetMethod() string {
@@ -2544,7 +3083,7 @@ type SessionPurged struct {
 
 func (x *SessionPurged) Reset() {
 	*x = SessionPurged{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +3095,7 @@ func (x *SessionPurged) String() string {
 func (*SessionPurged) ProtoMessage() {}
 
 func (x *SessionPurged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +3108,7 @@ func (x *SessionPurged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPurged.ProtoReflect.Descriptor instead.
 func (*SessionPurged) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SessionPurged) GetReason() string {
@@ -2583,14 +3122,14 @@ var File_agent_routing_v1_session_event_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\n" +
-	"$agent_routing/v1/session_event.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"{\n" +
+	"$agent_routing/v1/session_event.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"{\n" +
 	"\x06Change\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xcd\x0f\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe3\x12\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -2627,7 +3166,12 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x0fswitch_answered\x18\x1b \x01(\v2 .agent_routing.v1.SwitchAnsweredH\x00R\x0eswitchAnswered\x12W\n" +
 	"\x13stickiness_switched\x18\x1c \x01(\v2$.agent_routing.v1.StickinessSwitchedH\x00R\x12stickinessSwitched\x12B\n" +
 	"\foperator_act\x18\x1d \x01(\v2\x1d.agent_routing.v1.OperatorActH\x00R\voperatorAct\x12H\n" +
-	"\x0esession_purged\x18\x1e \x01(\v2\x1f.agent_routing.v1.SessionPurgedH\x00R\rsessionPurgedB\x06\n" +
+	"\x0esession_purged\x18\x1e \x01(\v2\x1f.agent_routing.v1.SessionPurgedH\x00R\rsessionPurged\x12T\n" +
+	"\x12approval_requested\x18\x1f \x01(\v2#.agent_routing.v1.ApprovalRequestedH\x00R\x11approvalRequested\x12H\n" +
+	"\x0eapproval_voted\x18  \x01(\v2\x1f.agent_routing.v1.ApprovalVotedH\x00R\rapprovalVoted\x12N\n" +
+	"\x10approval_decided\x18! \x01(\v2!.agent_routing.v1.ApprovalDecidedH\x00R\x0fapprovalDecided\x12T\n" +
+	"\x12approval_withdrawn\x18\" \x01(\v2#.agent_routing.v1.ApprovalWithdrawnH\x00R\x11approvalWithdrawn\x12N\n" +
+	"\x10approval_expired\x18# \x01(\v2!.agent_routing.v1.ApprovalExpiredH\x00R\x0fapprovalExpiredB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -2709,7 +3253,40 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x120\n" +
 	"\x06resume\x18\x03 \x01(\v2\x18.agent_routing.v1.ResumeR\x06resume\x12&\n" +
-	"\x0fnext_request_id\x18\x04 \x01(\tR\rnextRequestId\"q\n" +
+	"\x0fnext_request_id\x18\x04 \x01(\tR\rnextRequestId\"\xa3\x02\n" +
+	"\x11ApprovalRequested\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12-\n" +
+	"\x05agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\x12)\n" +
+	"\x10decisions_needed\x18\x05 \x01(\x05R\x0fdecisionsNeeded\x12;\n" +
+	"\vexpire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12/\n" +
+	"\x06fields\x18\a \x01(\v2\x17.google.protobuf.StructR\x06fields\"{\n" +
+	"\rApprovalVoted\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x18\n" +
+	"\adecider\x18\x03 \x01(\tR\adecider\x12\x18\n" +
+	"\acomment\x18\x04 \x01(\tR\acomment\"\xe4\x01\n" +
+	"\x0fApprovalDecided\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x126\n" +
+	"\bdecision\x18\x03 \x01(\x0e2\x1a.agent_routing.v1.DecisionR\bdecision\x12\x18\n" +
+	"\adecider\x18\x04 \x01(\tR\adecider\x12\x1c\n" +
+	"\tdecisions\x18\x05 \x01(\x05R\tdecisions\x12)\n" +
+	"\x10decisions_needed\x18\x06 \x01(\x05R\x0fdecisionsNeeded\"\x8a\x01\n" +
+	"\x11ApprovalWithdrawn\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12=\n" +
+	"\x05cause\x18\x03 \x01(\x0e2'.agent_routing.v1.ApprovalWithdrawCauseR\x05cause\"I\n" +
+	"\x0fApprovalExpired\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"q\n" +
 	"\rTaskCompleted\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12-\n" +
@@ -2779,12 +3356,20 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x1dTURN_ABANDON_CAUSE_OPEN_TURNS\x10\x01\x12\x1e\n" +
 	"\x1aTURN_ABANDON_CAUSE_TIMEOUT\x10\x02\x12\x1c\n" +
 	"\x18TURN_ABANDON_CAUSE_RESET\x10\x03\x12\x1e\n" +
-	"\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04*\x8f\x01\n" +
+	"\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04*\xfc\x01\n" +
+	"\x15ApprovalWithdrawCause\x12'\n" +
+	"#APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED\x10\x00\x12#\n" +
+	"\x1fAPPROVAL_WITHDRAW_CAUSE_COMMAND\x10\x01\x12!\n" +
+	"\x1dAPPROVAL_WITHDRAW_CAUSE_RESET\x10\x02\x12#\n" +
+	"\x1fAPPROVAL_WITHDRAW_CAUSE_CLEARED\x10\x03\x12#\n" +
+	"\x1fAPPROVAL_WITHDRAW_CAUSE_HANDOFF\x10\x04\x12(\n" +
+	"$APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED\x10\x05*\xb7\x01\n" +
 	"\x0fTaskCancelCause\x12!\n" +
 	"\x1dTASK_CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17TASK_CANCEL_CAUSE_RESET\x10\x01\x12\x1d\n" +
 	"\x19TASK_CANCEL_CAUSE_CLEARED\x10\x02\x12\x1d\n" +
-	"\x19TASK_CANCEL_CAUSE_EXPIRED\x10\x03B\xb1\x01\n" +
+	"\x19TASK_CANCEL_CAUSE_EXPIRED\x10\x03\x12&\n" +
+	"\"TASK_CANCEL_CAUSE_APPROVAL_EXPIRED\x10\x04B\xb1\x01\n" +
 	"\x0fagentrouting.v1B\x11SessionEventProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (
@@ -2799,115 +3384,133 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_session_event_proto_rawDescData
 }
 
-var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
 	(TurnAbandonCause)(0),           // 2: agent_routing.v1.TurnAbandonCause
-	(TaskCancelCause)(0),            // 3: agent_routing.v1.TaskCancelCause
-	(*Change)(nil),                  // 4: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 5: agent_routing.v1.Heartbeat
-	(*SessionEvent)(nil),            // 6: agent_routing.v1.SessionEvent
-	(*SessionStarted)(nil),          // 7: agent_routing.v1.SessionStarted
-	(*SessionErased)(nil),           // 8: agent_routing.v1.SessionErased
-	(*MessageRouted)(nil),           // 9: agent_routing.v1.MessageRouted
-	(*MessageTopic)(nil),            // 10: agent_routing.v1.MessageTopic
-	(*AgentHandoff)(nil),            // 11: agent_routing.v1.AgentHandoff
-	(*AgentCleared)(nil),            // 12: agent_routing.v1.AgentCleared
-	(*LockEngaged)(nil),             // 13: agent_routing.v1.LockEngaged
-	(*LockReleased)(nil),            // 14: agent_routing.v1.LockReleased
-	(*TurnCompleted)(nil),           // 15: agent_routing.v1.TurnCompleted
-	(*TurnAbandoned)(nil),           // 16: agent_routing.v1.TurnAbandoned
-	(*CommandHandled)(nil),          // 17: agent_routing.v1.CommandHandled
-	(*TaskCreated)(nil),             // 18: agent_routing.v1.TaskCreated
-	(*TaskPaused)(nil),              // 19: agent_routing.v1.TaskPaused
-	(*TaskResumed)(nil),             // 20: agent_routing.v1.TaskResumed
-	(*TaskCompleted)(nil),           // 21: agent_routing.v1.TaskCompleted
-	(*TaskFailed)(nil),              // 22: agent_routing.v1.TaskFailed
-	(*TaskCancelled)(nil),           // 23: agent_routing.v1.TaskCancelled
-	(*StickinessExpired)(nil),       // 24: agent_routing.v1.StickinessExpired
-	(*HandoffRefused)(nil),          // 25: agent_routing.v1.HandoffRefused
-	(*SwitchSuggested)(nil),         // 26: agent_routing.v1.SwitchSuggested
-	(*SwitchAnswered)(nil),          // 27: agent_routing.v1.SwitchAnswered
-	(*StickinessSwitched)(nil),      // 28: agent_routing.v1.StickinessSwitched
-	(*OperatorAct)(nil),             // 29: agent_routing.v1.OperatorAct
-	(*SessionPurged)(nil),           // 30: agent_routing.v1.SessionPurged
-	(*timestamppb.Timestamp)(nil),   // 31: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 32: agent_routing.v1.Agent
-	(RouteReason)(0),                // 33: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 34: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 35: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 36: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 37: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 38: google.protobuf.Duration
-	(*Resume)(nil),                  // 39: agent_routing.v1.Resume
-	(*Verdict)(nil),                 // 40: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 41: agent_routing.v1.Suggestion
+	(ApprovalWithdrawCause)(0),      // 3: agent_routing.v1.ApprovalWithdrawCause
+	(TaskCancelCause)(0),            // 4: agent_routing.v1.TaskCancelCause
+	(*Change)(nil),                  // 5: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 6: agent_routing.v1.Heartbeat
+	(*SessionEvent)(nil),            // 7: agent_routing.v1.SessionEvent
+	(*SessionStarted)(nil),          // 8: agent_routing.v1.SessionStarted
+	(*SessionErased)(nil),           // 9: agent_routing.v1.SessionErased
+	(*MessageRouted)(nil),           // 10: agent_routing.v1.MessageRouted
+	(*MessageTopic)(nil),            // 11: agent_routing.v1.MessageTopic
+	(*AgentHandoff)(nil),            // 12: agent_routing.v1.AgentHandoff
+	(*AgentCleared)(nil),            // 13: agent_routing.v1.AgentCleared
+	(*LockEngaged)(nil),             // 14: agent_routing.v1.LockEngaged
+	(*LockReleased)(nil),            // 15: agent_routing.v1.LockReleased
+	(*TurnCompleted)(nil),           // 16: agent_routing.v1.TurnCompleted
+	(*TurnAbandoned)(nil),           // 17: agent_routing.v1.TurnAbandoned
+	(*CommandHandled)(nil),          // 18: agent_routing.v1.CommandHandled
+	(*TaskCreated)(nil),             // 19: agent_routing.v1.TaskCreated
+	(*TaskPaused)(nil),              // 20: agent_routing.v1.TaskPaused
+	(*TaskResumed)(nil),             // 21: agent_routing.v1.TaskResumed
+	(*ApprovalRequested)(nil),       // 22: agent_routing.v1.ApprovalRequested
+	(*ApprovalVoted)(nil),           // 23: agent_routing.v1.ApprovalVoted
+	(*ApprovalDecided)(nil),         // 24: agent_routing.v1.ApprovalDecided
+	(*ApprovalWithdrawn)(nil),       // 25: agent_routing.v1.ApprovalWithdrawn
+	(*ApprovalExpired)(nil),         // 26: agent_routing.v1.ApprovalExpired
+	(*TaskCompleted)(nil),           // 27: agent_routing.v1.TaskCompleted
+	(*TaskFailed)(nil),              // 28: agent_routing.v1.TaskFailed
+	(*TaskCancelled)(nil),           // 29: agent_routing.v1.TaskCancelled
+	(*StickinessExpired)(nil),       // 30: agent_routing.v1.StickinessExpired
+	(*HandoffRefused)(nil),          // 31: agent_routing.v1.HandoffRefused
+	(*SwitchSuggested)(nil),         // 32: agent_routing.v1.SwitchSuggested
+	(*SwitchAnswered)(nil),          // 33: agent_routing.v1.SwitchAnswered
+	(*StickinessSwitched)(nil),      // 34: agent_routing.v1.StickinessSwitched
+	(*OperatorAct)(nil),             // 35: agent_routing.v1.OperatorAct
+	(*SessionPurged)(nil),           // 36: agent_routing.v1.SessionPurged
+	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 38: agent_routing.v1.Agent
+	(RouteReason)(0),                // 39: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 40: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 41: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 42: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 43: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 44: google.protobuf.Duration
+	(*Resume)(nil),                  // 45: agent_routing.v1.Resume
+	(*structpb.Struct)(nil),         // 46: google.protobuf.Struct
+	(Decision)(0),                   // 47: agent_routing.v1.Decision
+	(*Verdict)(nil),                 // 48: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 49: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
-	6,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	31, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	32, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
-	9,  // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
-	11, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
-	12, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
-	13, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
-	14, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
-	15, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
-	16, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
-	7,  // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
-	17, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
-	8,  // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
-	18, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
-	19, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
-	20, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
-	21, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
-	22, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
-	23, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
-	24, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
-	25, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
-	26, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	27, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	28, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
-	29, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
-	30, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
-	32, // 26: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	33, // 27: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	10, // 28: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	34, // 29: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	35, // 30: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	33, // 31: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	32, // 32: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 33: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	32, // 34: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	31, // 35: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	32, // 36: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 37: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	32, // 38: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	36, // 39: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	37, // 40: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	38, // 41: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	32, // 42: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 43: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	32, // 44: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	31, // 45: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	32, // 46: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	39, // 47: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	32, // 48: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	32, // 49: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	3,  // 50: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	32, // 51: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	38, // 52: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	35, // 53: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	40, // 54: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	41, // 55: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	32, // 56: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	7,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
+	37, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	38, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	10, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
+	12, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
+	13, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
+	14, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
+	15, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
+	16, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
+	17, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
+	8,  // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
+	18, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
+	9,  // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
+	19, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
+	20, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
+	21, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
+	27, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
+	28, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
+	29, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
+	30, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
+	31, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
+	32, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
+	33, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	34, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
+	35, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
+	36, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	22, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
+	23, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
+	24, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
+	25, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
+	26, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
+	38, // 31: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	39, // 32: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	11, // 33: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	40, // 34: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	41, // 35: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	39, // 36: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	38, // 37: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 38: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	38, // 39: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	37, // 40: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	38, // 41: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 42: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	38, // 43: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	42, // 44: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	43, // 45: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	44, // 46: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	38, // 47: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 48: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	38, // 49: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	37, // 50: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	38, // 51: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	45, // 52: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	38, // 53: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	37, // 54: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	46, // 55: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	47, // 56: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 57: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	38, // 58: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	38, // 59: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	4,  // 60: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	38, // 61: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	44, // 62: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	41, // 63: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	48, // 64: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	49, // 65: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	38, // 66: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -2944,14 +3547,19 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_StickinessSwitched)(nil),
 		(*SessionEvent_OperatorAct)(nil),
 		(*SessionEvent_SessionPurged)(nil),
+		(*SessionEvent_ApprovalRequested)(nil),
+		(*SessionEvent_ApprovalVoted)(nil),
+		(*SessionEvent_ApprovalDecided)(nil),
+		(*SessionEvent_ApprovalWithdrawn)(nil),
+		(*SessionEvent_ApprovalExpired)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   27,
+			NumEnums:      5,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

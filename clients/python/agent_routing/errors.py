@@ -11,12 +11,12 @@ raised as the family of its code.
                              UnknownSuggestion
       PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
                              TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
-                             LeaseLost
+                             LeaseLost  StoreFormat  ApprovalDecided
       RevisionMismatch
       RequestIdReused
       DeadlineExceeded
       Unauthenticated
-      PermissionDenied       OwnerMismatch  ScopeMissing
+      PermissionDenied       OwnerMismatch  ScopeMissing  ApproverRefused
       ResourceExhausted      Overloaded  TooLarge  WatchTooSlow
       RevisionCompacted
       Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown  SignInUnavailable
@@ -38,6 +38,8 @@ __all__ = [
     "ERRORS_BY_CODE",
     "ERRORS_BY_REASON",
     "AgentUnavailable",
+    "ApprovalDecided",
+    "ApproverRefused",
     "DeadlineExceeded",
     "HandoffRefused",
     "InternalError",
@@ -63,6 +65,7 @@ __all__ = [
     "ShuttingDown",
     "SignInUnavailable",
     "StateCorrupt",
+    "StoreFormat",
     "StoreUnavailable",
     "TaskClosed",
     "TaskNotPaused",
@@ -278,6 +281,21 @@ class LeaseLost(PreconditionFailed):
     """
 
 
+class StoreFormat(PreconditionFailed):
+    """The store's format is too old for what was asked for: an older release may be serving.
+
+    Code FAILED_PRECONDITION. Remedy: Raise the store's format once no older replica is left, or
+    leave the feature out.
+    """
+
+
+class ApprovalDecided(PreconditionFailed):
+    """The approval was decided already, and the other way.
+
+    Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: show which decision stands.
+    """
+
+
 class RevisionMismatch(RoutingError):
     """The session is not at expected_revision, or other writers came first too often.
 
@@ -348,6 +366,14 @@ class ScopeMissing(PermissionDenied):
     def scope(self) -> str:
         """The scope that the credential lacks."""
         return self.metadata.get("scope", "")
+
+
+class ApproverRefused(PermissionDenied):
+    """The registry's rule for approvals does not let this caller decide.
+
+    Code PERMISSION_DENIED. Remedy: Let another person decide, or sign in with a credential that has
+    the role.
+    """
 
 
 class ResourceExhausted(RoutingError):
@@ -507,6 +533,9 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
     "REGISTRY_INVALID": RegistryInvalid,
     "SIGN_IN_UNAVAILABLE": SignInUnavailable,
     "LEASE_LOST": LeaseLost,
+    "STORE_FORMAT": StoreFormat,
+    "APPROVAL_DECIDED": ApprovalDecided,
+    "APPROVER_REFUSED": ApproverRefused,
 }
 """Every reason of the contract."""
 

@@ -119,12 +119,17 @@ def handoff(
     )
 
 
-def approval_needed(prompt: str) -> ApprovalNeededOutcome:
+def approval_needed(
+    prompt: str, *, fields: Mapping[str, Any] | None = None
+) -> ApprovalNeededOutcome:
     """Report that the agent needs an approval: the task pauses until resume_task().
 
-    prompt: what to approve, 1 byte to 4 KiB.
+    prompt: what to approve, 1 byte to 4 KiB. fields: the same for programs, such as the amount, as
+    JSON values of at most 4 KiB in all.
+
+    Raises ValueError for fields that cannot be sent.
     """
-    return ApprovalNeededOutcome(prompt=prompt)
+    return ApprovalNeededOutcome(prompt=prompt, fields=struct("fields", fields))
 
 
 def failure(message: str = "") -> FailureOutcome:

@@ -324,9 +324,9 @@ class AsyncRoutingCalls(AsyncRouteCall):
         what the registry disables. lease_token: of a turn from an inbox; empty: not checked.
 
         Raises UnknownRequest (also for a degraded decision, which the service does not know),
-        UnknownSession, UnknownAgent, HandoffRefused, RequestNotOpen, LeaseLost, InvalidField,
-        OwnerMismatch, SessionErased, RevisionMismatch, TooLarge, StateCorrupt, Unavailable,
-        DeadlineExceeded, Overloaded; TypeError for an outcome of another type.
+        UnknownSession, UnknownAgent, HandoffRefused, RequestNotOpen, LeaseLost, StoreFormat,
+        InvalidField, OwnerMismatch, SessionErased, RevisionMismatch, TooLarge, StateCorrupt,
+        Unavailable, DeadlineExceeded, Overloaded; TypeError for an outcome of another type.
         """
         request = pb.CompleteTurnRequest(
             session_id=session_id,
@@ -454,11 +454,12 @@ class AsyncRoutingCalls(AsyncRouteCall):
 
         request_id: the request that waits. decision: the first decision counts; the same one
         repeated gets the same answer. session_id: empty: found by the task. comment: for the agent,
-        at most 4 KiB.
+        at most 4 KiB. The dispatch is unset while more people have to approve.
 
         Raises UnknownTask, UnknownRequest, UnknownSession, TaskNotPaused, RequestNotOpen,
-        AgentUnavailable, InvalidField, OwnerMismatch, SessionErased, RevisionMismatch,
-        Unimplemented, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        ApprovalDecided, ApproverRefused, AgentUnavailable, InvalidField, OwnerMismatch,
+        SessionErased, RevisionMismatch, Unimplemented, StateCorrupt, Unavailable,
+        DeadlineExceeded, Overloaded.
         """
         request = pb.ResumeTaskRequest(
             session_id=session_id,

@@ -9,12 +9,12 @@
 //                            UnknownSuggestion
 //     PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
 //                            TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
-//                            LeaseLost
+//                            LeaseLost  StoreFormat  ApprovalDecided
 //     RevisionMismatch
 //     RequestIdReused
 //     DeadlineExceeded
 //     Unauthenticated
-//     PermissionDenied       OwnerMismatch  ScopeMissing
+//     PermissionDenied       OwnerMismatch  ScopeMissing  ApproverRefused
 //     ResourceExhausted      Overloaded  TooLarge  WatchTooSlow
 //     RevisionCompacted
 //     Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown  SignInUnavailable
@@ -214,6 +214,21 @@ export class RegistryInvalid extends PreconditionFailed {}
 export class LeaseLost extends PreconditionFailed {}
 
 /**
+ * The store's format is too old for what was asked for: an older release may be serving.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Raise the store's format once no older replica is left, or
+ * leave the feature out.
+ */
+export class StoreFormat extends PreconditionFailed {}
+
+/**
+ * The approval was decided already, and the other way.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: show which decision stands.
+ */
+export class ApprovalDecided extends PreconditionFailed {}
+
+/**
  * The session is not at expected_revision, or other writers came first too often. Nothing was
  * written.
  *
@@ -278,6 +293,14 @@ export class ScopeMissing extends PermissionDenied {
     return this.text("scope");
   }
 }
+
+/**
+ * The registry's rule for approvals does not let this caller decide.
+ *
+ * Code PERMISSION_DENIED. Remedy: Let another person decide, or sign in with a credential that has
+ * the role.
+ */
+export class ApproverRefused extends PermissionDenied {}
 
 /** RESOURCE_EXHAUSTED: a limit was exceeded. */
 export class ResourceExhausted extends RoutingError {}
@@ -425,6 +448,9 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   REGISTRY_INVALID: RegistryInvalid,
   SIGN_IN_UNAVAILABLE: SignInUnavailable,
   LEASE_LOST: LeaseLost,
+  STORE_FORMAT: StoreFormat,
+  APPROVAL_DECIDED: ApprovalDecided,
+  APPROVER_REFUSED: ApproverRefused,
 };
 
 /** The class of an unknown reason, by code; RoutingError for other codes. */

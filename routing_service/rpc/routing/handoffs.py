@@ -10,6 +10,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import ANY_AGENT, Caller
 from routing_service.core import commands as cmd
+from routing_service.core import events as ev
 from routing_service.core.access import Access
 from routing_service.core.events import Profile
 from routing_service.core.identifiers import MESSAGE_BYTES_MAX, REASON_BYTES_MAX
@@ -182,9 +183,19 @@ class HandoffCalls:
         checks.word("decision", request.decision, decisions, "DECISION_APPROVE or DECISION_REJECT")
         checks.text("comment", request.comment, MESSAGE_BYTES_MAX)
         checks.done()
-        access = rights.on_session(caller, "ResumeTask", request.user_id)
+        access = rights.to_decide(caller, request.user_id)
         session_id = request.session_id or await self._handler.reads.session_of_task(
             caller.tenant, task_id, access
+        )
+        command = cmd.ResumeTask(
+            request_id=request_id,
+            task_id=task_id,
+            decision=decisions[request.decision],
+            child_seed=self._new_id(),
+            comment=request.comment,
+            decider=caller.subject,
+            roles=caller.roles,
+            user_id=access.user_id,
         )
         call = Call(
             key=SessionKey(caller.tenant, session_id),
@@ -194,29 +205,36 @@ class HandoffCalls:
             access=access,
             subject=caller.subject,
             trace_id=record.trace_id,
+            deciding=command,
         )
         identify(record, call)
-        command = cmd.ResumeTask(
-            request_id=request_id,
-            task_id=task_id,
-            decision=decisions[request.decision],
-            child_seed=self._new_id(),
-            comment=request.comment,
-        )
         handled = await self._handler.handle(call, command, self._resume_out)
         describe(record, handled, self._handler.registry)
+        if not rights.may_see_resumed(caller, request.user_id):
+            response = pb.ResumeTaskResponse.FromString(handled.answer.stored)
+            response.ClearField("dispatch")
+            return RpcAnswer(response.SerializeToString(), handled.replayed)
         return RpcAnswer(whole_answer(_RESUME_DISPATCH, handled, record), handled.replayed)
 
     def _resume_out(self, made: Made) -> Answer:
         cards = self._cards.of(made.registry)
-        locale = pm.locale_of(made.decided.state)
+        decision, state = made.decided.decision, made.decided.state
+        decisions, needed = 1, 1
+        for event in decision.events:
+            if isinstance(event, ev.ApprovalDecided):
+                decisions, needed = event.decisions, event.needs
+        if decision.is_vote and state.approval is not None:
+            decisions, needed = len(state.approval.voters), state.approval.needs
         response = pb.ResumeTaskResponse(
             session_id=made.call.key.session_id,
-            task_id=made.decided.decision.task_id,
+            task_id=decision.task_id,
             request_id=made.call.request_id,
             revision=made.revision,
-            dispatch=dispatch_to_store(made, cards, locale),
+            decisions=decisions,
+            decisions_needed=needed,
         )
+        if decision.dispatch is not None:
+            response.dispatch.CopyFrom(dispatch_to_store(made, cards, pm.locale_of(state)))
         return Answer(response.SerializeToString())
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from routing_service.core import events as ev
-from routing_service.core.session import OpenTurn, SessionState, Task, Tenure
+from routing_service.core.session import Approval, OpenTurn, SessionState, Task, Tenure
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     HandoffMode,
@@ -80,6 +80,11 @@ EVENTS: list[ev.Event] = [
     ev.TaskPaused(TASK, ROOT, "vat", "Refund?"),
     ev.TaskResumed(TASK, ROOT, "vat", ApprovalDecision.REJECT, CHILD, ROOT, 3, "no"),
     ev.TaskCancelled(TASK, "reset"),
+    ev.ApprovalRequested(TASK, ROOT, "vat", "role:treasurer", 2, 99, {"amount": 40.0}),
+    ev.ApprovalVoted(TASK, ROOT, "bea", "fine"),
+    ev.ApprovalDecided(TASK, ROOT, ApprovalDecision.APPROVE, "cai", 2, 2),
+    ev.ApprovalWithdrawn(TASK, ROOT, "command", was_shown=True),
+    ev.ApprovalExpired(TASK, ROOT),
 ]
 
 # In the format of the first release, never changed: a release that cannot read this loses its
@@ -105,6 +110,21 @@ def test_every_event_survives_the_round_trip():
     kinds = {type(event) for event in EVENTS}
     assert kinds == set(ev.Event.__args__), "a kind of event is missing here"
     assert decode_events(encode_events(EVENTS)) == EVENTS
+
+
+def test_state_with_an_approval_is_refused_by_a_release_that_would_drop_its_rule():
+    """It would store the state without votes and time; other states keep the first version."""
+    plain = SessionState(session_id="chat-1", revision=1, create_us=1, update_us=1)
+    assert encode_state(plain).startswith(b'{"v":1,')
+    ruled = SessionState(
+        session_id="chat-1",
+        revision=1,
+        create_us=1,
+        update_us=1,
+        approval=Approval("anyone", needs=2, expire_us=9, voters=("a",)),
+    )
+    assert encode_state(ruled).startswith(b'{"v":2,')
+    assert decode_state(encode_state(ruled)) == ruled
 
 
 def test_who_was_active_and_who_called_are_kept_beside_the_events():

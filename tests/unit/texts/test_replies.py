@@ -217,6 +217,8 @@ def all_specs() -> list[ReplySpec]:
         ReplySpec("history", "done", "", ("vat",) * (LISTED_MAX + 3), (), (2,) * (LISTED_MAX + 3)),
         ReplySpec("help", "done"),
         ReplySpec("", "stays", "vat"),
+        ReplySpec("", "notice", approval="expired"),
+        ReplySpec("supervisor", "done", "vat", BOTH, approval="withdrawn"),
     ]
     return specs + [ReplySpec(command.name, "disabled") for command in SLASH_COMMANDS]
 

@@ -267,7 +267,7 @@ class Reply(google.protobuf.message.Message):
     command: builtins.str
     """The command, with its slash and in lower case: "/supervisor", "/reset", "/agents", "/agent",
     "/status", "/history" or "/help". Clients must cope with others. Empty for the answer to a
-    declined suggestion.
+    declined suggestion, and for a notice next to a dispatch: that an approval ended undecided.
     """
     text: builtins.str
     """The text to show, in the language of locale."""

@@ -286,6 +286,28 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     Example: "the lease on request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is no longer yours;
     another worker has the turn".
     """
+    ERROR_REASON_STORE_FORMAT: _ErrorReason.ValueType  # 35
+    """The store's format is too old for what was asked for: an older release may be serving.
+
+    Metadata: session_id, format (the store's), needed_format.
+    Example: "fields of an approval cannot be stored: the store has format 1, this needs 2; once no
+    older replica is left, run agent-routing migrate --format 2".
+    """
+    ERROR_REASON_APPROVAL_DECIDED: _ErrorReason.ValueType  # 36
+    """The approval was decided already, and the other way.
+
+    Metadata: session_id, task_id, request_id, decision (approve or reject), decider (empty without
+    sign-in), time (RFC 3339).
+    Example: "request \\"018f…\\" was decided already: approve by \\"bea\\" at
+    2026-01-05T10:00:00.000+00:00; that decision stands".
+    """
+    ERROR_REASON_APPROVER_REFUSED: _ErrorReason.ValueType  # 37
+    """The registry's rule for approvals does not let this caller decide.
+
+    Metadata: session_id, task_id, request_id, by (the rule).
+    Example: "request \\"018f…\\" cannot be decided by this caller: the credential has no role or
+    scope \\"treasurer\\"".
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
@@ -561,5 +583,27 @@ ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 34
 Metadata: request_id, agent_id, session_id.
 Example: "the lease on request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is no longer yours;
 another worker has the turn".
+"""
+ERROR_REASON_STORE_FORMAT: ErrorReason.ValueType  # 35
+"""The store's format is too old for what was asked for: an older release may be serving.
+
+Metadata: session_id, format (the store's), needed_format.
+Example: "fields of an approval cannot be stored: the store has format 1, this needs 2; once no
+older replica is left, run agent-routing migrate --format 2".
+"""
+ERROR_REASON_APPROVAL_DECIDED: ErrorReason.ValueType  # 36
+"""The approval was decided already, and the other way.
+
+Metadata: session_id, task_id, request_id, decision (approve or reject), decider (empty without
+sign-in), time (RFC 3339).
+Example: "request \\"018f…\\" was decided already: approve by \\"bea\\" at
+2026-01-05T10:00:00.000+00:00; that decision stands".
+"""
+ERROR_REASON_APPROVER_REFUSED: ErrorReason.ValueType  # 37
+"""The registry's rule for approvals does not let this caller decide.
+
+Metadata: session_id, task_id, request_id, by (the rule).
+Example: "request \\"018f…\\" cannot be decided by this caller: the credential has no role or
+scope \\"treasurer\\"".
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

@@ -892,12 +892,25 @@ class PendingApproval(google.protobuf.message.Message):
     AGENT_FIELD_NUMBER: builtins.int
     PROMPT_FIELD_NUMBER: builtins.int
     PAUSE_TIME_FIELD_NUMBER: builtins.int
+    FIELDS_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    DECISIONS_FIELD_NUMBER: builtins.int
+    DECISIONS_NEEDED_FIELD_NUMBER: builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """The task that is paused."""
     request_id: builtins.str
     """The request to approve or reject."""
     prompt: builtins.str
     """What to approve, in the agent's text."""
+    by: builtins.str
+    """Who may decide: "anyone", "other_than_owner" or "role:" and a name. Empty: anyone, for an
+    approval of a store of format 1.
+    """
+    decisions: builtins.int
+    """How many people have approved so far."""
+    decisions_needed: builtins.int
+    """How many different people have to approve, 1-8."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that asked, and that continues after the decision."""
@@ -905,6 +918,14 @@ class PendingApproval(google.protobuf.message.Message):
     @property
     def pause_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Since when it waits."""
+
+    @property
+    def fields(self) -> google.protobuf.struct_pb2.Struct:
+        """What the agent says of it for programs, such as the amount. Unset: nothing."""
+
+    @property
+    def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it expires, and the task is cancelled. Unset: never."""
 
     def __init__(
         self,
@@ -914,9 +935,14 @@ class PendingApproval(google.protobuf.message.Message):
         agent: agent_routing.v1.agent_pb2.Agent | None = ...,
         prompt: builtins.str = ...,
         pause_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        fields: google.protobuf.struct_pb2.Struct | None = ...,
+        by: builtins.str = ...,
+        decisions: builtins.int = ...,
+        decisions_needed: builtins.int = ...,
+        expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent", b"agent", "pause_time", b"pause_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "pause_time", b"pause_time", "prompt", b"prompt", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "expire_time", b"expire_time", "fields", b"fields", "pause_time", b"pause_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "by", b"by", "decisions", b"decisions", "decisions_needed", b"decisions_needed", "expire_time", b"expire_time", "fields", b"fields", "pause_time", b"pause_time", "prompt", b"prompt", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
 
 Global___PendingApproval: typing_extensions.TypeAlias = PendingApproval
 
@@ -1170,14 +1196,23 @@ class ApprovalNeededOutcome(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     PROMPT_FIELD_NUMBER: builtins.int
+    FIELDS_FIELD_NUMBER: builtins.int
     prompt: builtins.str
     """What to approve. 1 byte to 4 KiB. Required."""
+    @property
+    def fields(self) -> google.protobuf.struct_pb2.Struct:
+        """The same for programs, such as the amount and the account: at most 4 KiB as JSON. Needs a store
+        of format 2; otherwise FAILED_PRECONDITION, STORE_FORMAT.
+        """
+
     def __init__(
         self,
         *,
         prompt: builtins.str = ...,
+        fields: google.protobuf.struct_pb2.Struct | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["prompt", b"prompt"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["fields", b"fields"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["fields", b"fields", "prompt", b"prompt"]) -> None: ...
 
 Global___ApprovalNeededOutcome: typing_extensions.TypeAlias = ApprovalNeededOutcome
 
@@ -1290,8 +1325,9 @@ class ResumeTaskRequest(google.protobuf.message.Message):
     """
     request_id: builtins.str
     """The request that waits for the approval, as in TaskPaused. Required. It is decided once: the
-    same decision repeated gets the first response, another one is FAILED_PRECONDITION,
-    REQUEST_NOT_OPEN.
+    same decision repeated, with any comment, gets the first response; another one is
+    FAILED_PRECONDITION, APPROVAL_DECIDED. A caller whom the registry's rule does not let decide:
+    PERMISSION_DENIED, APPROVER_REFUSED.
     """
     decision: agent_routing.v1.dispatch_pb2.Decision.ValueType
     """The decision. Required."""
@@ -1322,6 +1358,8 @@ class ResumeTaskResponse(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     REVISION_FIELD_NUMBER: builtins.int
     DISPATCH_FIELD_NUMBER: builtins.int
+    DECISIONS_FIELD_NUMBER: builtins.int
+    DECISIONS_NEEDED_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
@@ -1330,10 +1368,15 @@ class ResumeTaskResponse(google.protobuf.message.Message):
     """The request that was decided."""
     revision: builtins.int
     """The session's revision after the call."""
+    decisions: builtins.int
+    """How many people have decided, this one included."""
+    decisions_needed: builtins.int
+    """How many different people have to approve, 1-8. One rejection is enough to reject."""
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
         """The dispatch to the agent that paused the task, with the decision in Dispatch.resume and its
-        own request_id.
+        own request_id. Unset while more people have to approve, and for a caller that decides by the
+        scope approve: Status and WatchSession show the open request to the frontend.
         """
 
     def __init__(
@@ -1344,9 +1387,11 @@ class ResumeTaskResponse(google.protobuf.message.Message):
         request_id: builtins.str = ...,
         revision: builtins.int = ...,
         dispatch: agent_routing.v1.dispatch_pb2.Dispatch | None = ...,
+        decisions: builtins.int = ...,
+        decisions_needed: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dispatch", b"dispatch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dispatch", b"dispatch", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["decisions", b"decisions", "decisions_needed", b"decisions_needed", "dispatch", b"dispatch", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id"]) -> None: ...
 
 Global___ResumeTaskResponse: typing_extensions.TypeAlias = ResumeTaskResponse
 

@@ -432,7 +432,9 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
 
     ResumeTask: _RoutingServiceResumeTaskType
     """Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
-    Exactly one decision counts; the same one repeated gets the same answer.
+    Exactly one decision counts; the same one repeated gets the same answer. Who may decide, and how
+    many people have to approve, is the registry's rule when the agent asked. The decider is the
+    credential's subject, not the user that user_id names.
     """
 
     ReportDegraded: _RoutingServiceReportDegradedType
@@ -626,7 +628,9 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.ResumeTaskResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ResumeTaskResponse]]:
         """Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
-        Exactly one decision counts; the same one repeated gets the same answer.
+        Exactly one decision counts; the same one repeated gets the same answer. Who may decide, and how
+        many people have to approve, is the registry's rule when the agent asked. The decider is the
+        credential's subject, not the user that user_id names.
         """
 
     @abc.abstractmethod

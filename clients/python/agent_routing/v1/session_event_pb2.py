@@ -28,76 +28,89 @@ from agent_routing.v1 import handoff_pb2 as agent__routing_dot_v1_dot_handoff__p
 from agent_routing.v1 import route_reason_pb2 as agent__routing_dot_v1_dot_route__reason__pb2
 from agent_routing.v1 import turn_pb2 as agent__routing_dot_v1_dot_turn__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$agent_routing/v1/session_event.proto\x12\x10\x61gent_routing.v1\x1a\x1c\x61gent_routing/v1/agent.proto\x1a\x1f\x61gent_routing/v1/dispatch.proto\x1a\x1e\x61gent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1b\x61gent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"^\n\x06\x43hange\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12.\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1e.agent_routing.v1.SessionEvent\"\x1d\n\tHeartbeat\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\xa4\x0c\n\x0cSessionEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12.\n\nevent_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12-\n\x0c\x61\x63tive_agent\x18\x06 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x18\n\x10registry_version\x18\x07 \x01(\t\x12\x39\n\x0emessage_routed\x18\x08 \x01(\x0b\x32\x1f.agent_routing.v1.MessageRoutedH\x00\x12\x37\n\ragent_handoff\x18\t \x01(\x0b\x32\x1e.agent_routing.v1.AgentHandoffH\x00\x12\x37\n\ragent_cleared\x18\n \x01(\x0b\x32\x1e.agent_routing.v1.AgentClearedH\x00\x12\x35\n\x0clock_engaged\x18\x0b \x01(\x0b\x32\x1d.agent_routing.v1.LockEngagedH\x00\x12\x37\n\rlock_released\x18\x0c \x01(\x0b\x32\x1e.agent_routing.v1.LockReleasedH\x00\x12\x39\n\x0eturn_completed\x18\r \x01(\x0b\x32\x1f.agent_routing.v1.TurnCompletedH\x00\x12\x39\n\x0eturn_abandoned\x18\x0e \x01(\x0b\x32\x1f.agent_routing.v1.TurnAbandonedH\x00\x12;\n\x0fsession_started\x18\x0f \x01(\x0b\x32 .agent_routing.v1.SessionStartedH\x00\x12;\n\x0f\x63ommand_handled\x18\x10 \x01(\x0b\x32 .agent_routing.v1.CommandHandledH\x00\x12\x39\n\x0esession_erased\x18\x11 \x01(\x0b\x32\x1f.agent_routing.v1.SessionErasedH\x00\x12\x35\n\x0ctask_created\x18\x12 \x01(\x0b\x32\x1d.agent_routing.v1.TaskCreatedH\x00\x12\x33\n\x0btask_paused\x18\x13 \x01(\x0b\x32\x1c.agent_routing.v1.TaskPausedH\x00\x12\x35\n\x0ctask_resumed\x18\x14 \x01(\x0b\x32\x1d.agent_routing.v1.TaskResumedH\x00\x12\x39\n\x0etask_completed\x18\x15 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCompletedH\x00\x12\x33\n\x0btask_failed\x18\x16 \x01(\x0b\x32\x1c.agent_routing.v1.TaskFailedH\x00\x12\x39\n\x0etask_cancelled\x18\x17 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCancelledH\x00\x12\x41\n\x12stickiness_expired\x18\x18 \x01(\x0b\x32#.agent_routing.v1.StickinessExpiredH\x00\x12;\n\x0fhandoff_refused\x18\x19 \x01(\x0b\x32 .agent_routing.v1.HandoffRefusedH\x00\x12=\n\x10switch_suggested\x18\x1a \x01(\x0b\x32!.agent_routing.v1.SwitchSuggestedH\x00\x12;\n\x0fswitch_answered\x18\x1b \x01(\x0b\x32 .agent_routing.v1.SwitchAnsweredH\x00\x12\x43\n\x13stickiness_switched\x18\x1c \x01(\x0b\x32$.agent_routing.v1.StickinessSwitchedH\x00\x12\x35\n\x0coperator_act\x18\x1d \x01(\x0b\x32\x1d.agent_routing.v1.OperatorActH\x00\x12\x39\n\x0esession_purged\x18\x1e \x01(\x0b\x32\x1f.agent_routing.v1.SessionPurgedH\x00\x42\x06\n\x04kind\"@\n\x0eSessionStarted\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0e\n\x06locale\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\"\x1f\n\rSessionErased\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xb1\x02\n\rMessageRouted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12-\n\x06reason\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\x12\x19\n\x11previous_agent_id\x18\x05 \x01(\t\x12\x1b\n\x13supervisor_bypassed\x18\x06 \x01(\x08\x12\x0e\n\x06locked\x18\x07 \x01(\x08\x12\x18\n\x10topic_confidence\x18\x08 \x01(\x01\x12\x13\n\x0btopic_model\x18\t \x01(\t\x12-\n\x05topic\x18\n \x01(\x0b\x32\x1e.agent_routing.v1.MessageTopic\"\xbb\x01\n\x0cMessageTopic\x12\r\n\x05model\x18\x01 \x01(\t\x12=\n\ncandidates\x18\x02 \x03(\x0b\x32).agent_routing.v1.Dispatch.TopicCandidate\x12\x0c\n\x04stay\x18\x03 \x01(\x01\x12\x10\n\x08sureness\x18\x04 \x01(\x01\x12\r\n\x05\x62ound\x18\x05 \x01(\x01\x12\x1f\n\x17second_request_agent_id\x18\x06 \x01(\t\x12\r\n\x05\x61sked\x18\x07 \x01(\x08\"\xb2\x01\n\x0c\x41gentHandoff\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12\x17\n\x0fturn_request_id\x18\x02 \x01(\t\x12\x17\n\x0fnext_request_id\x18\x03 \x01(\t\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x33\n\x0croute_reason\x18\x05 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\"\x81\x01\n\x0c\x41gentCleared\x12/\n\x0eprevious_agent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.AgentClearCause\x12\x0e\n\x06reason\x18\x03 \x01(\t\"f\n\x0bLockEngaged\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\x0cLockReleased\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\".agent_routing.v1.LockReleaseCause\"\x94\x02\n\rTurnCompleted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12.\n\x07outcome\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.TurnOutcome\x12\x37\n\x0eoutcome_status\x18\x05 \x01(\x0e\x32\x1f.agent_routing.v1.OutcomeStatus\x12\x17\n\x0fnext_request_id\x18\x06 \x01(\t\x12\x34\n\x11response_duration\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"~\n\rTurnAbandoned\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\".agent_routing.v1.TurnAbandonCause\"I\n\x0e\x43ommandHandled\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"O\n\x0bTaskCreated\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\nTaskPaused\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12&\n\x05\x61gent\x18\x04 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"u\n\x0bTaskResumed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12(\n\x06resume\x18\x03 \x01(\x0b\x32\x18.agent_routing.v1.Resume\x12\x17\n\x0fnext_request_id\x18\x04 \x01(\t\"Y\n\rTaskCompleted\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"V\n\nTaskFailed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"R\n\rTaskCancelled\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.TaskCancelCause\"m\n\x11StickinessExpired\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\ridle_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x82\x01\n\x0eHandoffRefused\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12+\n\x08verdicts\x18\x02 \x03(\x0b\x32\x19.agent_routing.v1.Verdict\x12\x17\n\x0fturn_request_id\x18\x03 \x01(\t\"\x83\x01\n\x0fSwitchSuggested\x12\x30\n\nsuggestion\x18\x01 \x01(\x0b\x32\x1c.agent_routing.v1.Suggestion\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rfrom_agent_id\x18\x03 \x01(\t\x12\x13\n\x0btopic_model\x18\x04 \x01(\t\"x\n\x0eSwitchAnswered\x12\x15\n\rsuggestion_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x15\n\rfrom_agent_id\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\x08\"\x90\x01\n\x12StickinessSwitched\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\x1a\n\x12previously_enabled\x18\x02 \x01(\x08\x12\x11\n\tagent_ids\x18\x03 \x03(\t\x12\x15\n\rusers_percent\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0b\x61ll_tenants\x18\x06 \x01(\x08\"=\n\x0bOperatorAct\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\"\x1f\n\rSessionPurged\x12\x0e\n\x06reason\x18\x01 \x01(\t*\xed\x01\n\x0f\x41gentClearCause\x12!\n\x1d\x41GENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n\x17\x41GENT_CLEAR_CAUSE_RESET\x10\x02\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_CLEARED\x10\x03\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_PROCEED\x10\x04\x12\x1e\n\x1a\x41GENT_CLEAR_CAUSE_COMPLETE\x10\x05\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_TIMEOUT\x10\x06*\x95\x02\n\x10LockReleaseCause\x12\"\n\x1eLOCK_RELEASE_CAUSE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bLOCK_RELEASE_CAUSE_ANSWERED\x10\x01\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_TIMEOUT\x10\x02\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_COMMAND\x10\x03\x12\x1c\n\x18LOCK_RELEASE_CAUSE_RESET\x10\x04\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_CLEARED\x10\x05\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_HANDOFF\x10\x06\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_FAILURE\x10\x07*\xb7\x01\n\x10TurnAbandonCause\x12\"\n\x1eTURN_ABANDON_CAUSE_UNSPECIFIED\x10\x00\x12!\n\x1dTURN_ABANDON_CAUSE_OPEN_TURNS\x10\x01\x12\x1e\n\x1aTURN_ABANDON_CAUSE_TIMEOUT\x10\x02\x12\x1c\n\x18TURN_ABANDON_CAUSE_RESET\x10\x03\x12\x1e\n\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04*\x8f\x01\n\x0fTaskCancelCause\x12!\n\x1dTASK_CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TASK_CANCEL_CAUSE_RESET\x10\x01\x12\x1d\n\x19TASK_CANCEL_CAUSE_CLEARED\x10\x02\x12\x1d\n\x19TASK_CANCEL_CAUSE_EXPIRED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$agent_routing/v1/session_event.proto\x12\x10\x61gent_routing.v1\x1a\x1c\x61gent_routing/v1/agent.proto\x1a\x1f\x61gent_routing/v1/dispatch.proto\x1a\x1e\x61gent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1b\x61gent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"^\n\x06\x43hange\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12.\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1e.agent_routing.v1.SessionEvent\"\x1d\n\tHeartbeat\x12\x10\n\x08revision\x18\x01 \x01(\x03\"\xe3\x0e\n\x0cSessionEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x03\x12.\n\nevent_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12-\n\x0c\x61\x63tive_agent\x18\x06 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x18\n\x10registry_version\x18\x07 \x01(\t\x12\x39\n\x0emessage_routed\x18\x08 \x01(\x0b\x32\x1f.agent_routing.v1.MessageRoutedH\x00\x12\x37\n\ragent_handoff\x18\t \x01(\x0b\x32\x1e.agent_routing.v1.AgentHandoffH\x00\x12\x37\n\ragent_cleared\x18\n \x01(\x0b\x32\x1e.agent_routing.v1.AgentClearedH\x00\x12\x35\n\x0clock_engaged\x18\x0b \x01(\x0b\x32\x1d.agent_routing.v1.LockEngagedH\x00\x12\x37\n\rlock_released\x18\x0c \x01(\x0b\x32\x1e.agent_routing.v1.LockReleasedH\x00\x12\x39\n\x0eturn_completed\x18\r \x01(\x0b\x32\x1f.agent_routing.v1.TurnCompletedH\x00\x12\x39\n\x0eturn_abandoned\x18\x0e \x01(\x0b\x32\x1f.agent_routing.v1.TurnAbandonedH\x00\x12;\n\x0fsession_started\x18\x0f \x01(\x0b\x32 .agent_routing.v1.SessionStartedH\x00\x12;\n\x0f\x63ommand_handled\x18\x10 \x01(\x0b\x32 .agent_routing.v1.CommandHandledH\x00\x12\x39\n\x0esession_erased\x18\x11 \x01(\x0b\x32\x1f.agent_routing.v1.SessionErasedH\x00\x12\x35\n\x0ctask_created\x18\x12 \x01(\x0b\x32\x1d.agent_routing.v1.TaskCreatedH\x00\x12\x33\n\x0btask_paused\x18\x13 \x01(\x0b\x32\x1c.agent_routing.v1.TaskPausedH\x00\x12\x35\n\x0ctask_resumed\x18\x14 \x01(\x0b\x32\x1d.agent_routing.v1.TaskResumedH\x00\x12\x39\n\x0etask_completed\x18\x15 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCompletedH\x00\x12\x33\n\x0btask_failed\x18\x16 \x01(\x0b\x32\x1c.agent_routing.v1.TaskFailedH\x00\x12\x39\n\x0etask_cancelled\x18\x17 \x01(\x0b\x32\x1f.agent_routing.v1.TaskCancelledH\x00\x12\x41\n\x12stickiness_expired\x18\x18 \x01(\x0b\x32#.agent_routing.v1.StickinessExpiredH\x00\x12;\n\x0fhandoff_refused\x18\x19 \x01(\x0b\x32 .agent_routing.v1.HandoffRefusedH\x00\x12=\n\x10switch_suggested\x18\x1a \x01(\x0b\x32!.agent_routing.v1.SwitchSuggestedH\x00\x12;\n\x0fswitch_answered\x18\x1b \x01(\x0b\x32 .agent_routing.v1.SwitchAnsweredH\x00\x12\x43\n\x13stickiness_switched\x18\x1c \x01(\x0b\x32$.agent_routing.v1.StickinessSwitchedH\x00\x12\x35\n\x0coperator_act\x18\x1d \x01(\x0b\x32\x1d.agent_routing.v1.OperatorActH\x00\x12\x39\n\x0esession_purged\x18\x1e \x01(\x0b\x32\x1f.agent_routing.v1.SessionPurgedH\x00\x12\x41\n\x12\x61pproval_requested\x18\x1f \x01(\x0b\x32#.agent_routing.v1.ApprovalRequestedH\x00\x12\x39\n\x0e\x61pproval_voted\x18  \x01(\x0b\x32\x1f.agent_routing.v1.ApprovalVotedH\x00\x12=\n\x10\x61pproval_decided\x18! \x01(\x0b\x32!.agent_routing.v1.ApprovalDecidedH\x00\x12\x41\n\x12\x61pproval_withdrawn\x18\" \x01(\x0b\x32#.agent_routing.v1.ApprovalWithdrawnH\x00\x12=\n\x10\x61pproval_expired\x18# \x01(\x0b\x32!.agent_routing.v1.ApprovalExpiredH\x00\x42\x06\n\x04kind\"@\n\x0eSessionStarted\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0e\n\x06locale\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\"\x1f\n\rSessionErased\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xb1\x02\n\rMessageRouted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12-\n\x06reason\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\x12\x19\n\x11previous_agent_id\x18\x05 \x01(\t\x12\x1b\n\x13supervisor_bypassed\x18\x06 \x01(\x08\x12\x0e\n\x06locked\x18\x07 \x01(\x08\x12\x18\n\x10topic_confidence\x18\x08 \x01(\x01\x12\x13\n\x0btopic_model\x18\t \x01(\t\x12-\n\x05topic\x18\n \x01(\x0b\x32\x1e.agent_routing.v1.MessageTopic\"\xbb\x01\n\x0cMessageTopic\x12\r\n\x05model\x18\x01 \x01(\t\x12=\n\ncandidates\x18\x02 \x03(\x0b\x32).agent_routing.v1.Dispatch.TopicCandidate\x12\x0c\n\x04stay\x18\x03 \x01(\x01\x12\x10\n\x08sureness\x18\x04 \x01(\x01\x12\r\n\x05\x62ound\x18\x05 \x01(\x01\x12\x1f\n\x17second_request_agent_id\x18\x06 \x01(\t\x12\r\n\x05\x61sked\x18\x07 \x01(\x08\"\xb2\x01\n\x0c\x41gentHandoff\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12\x17\n\x0fturn_request_id\x18\x02 \x01(\t\x12\x17\n\x0fnext_request_id\x18\x03 \x01(\t\x12\x0f\n\x07task_id\x18\x04 \x01(\t\x12\x33\n\x0croute_reason\x18\x05 \x01(\x0e\x32\x1d.agent_routing.v1.RouteReason\"\x81\x01\n\x0c\x41gentCleared\x12/\n\x0eprevious_agent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.AgentClearCause\x12\x0e\n\x06reason\x18\x03 \x01(\t\"f\n\x0bLockEngaged\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\x0cLockReleased\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32\".agent_routing.v1.LockReleaseCause\"\x94\x02\n\rTurnCompleted\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12.\n\x07outcome\x18\x04 \x01(\x0e\x32\x1d.agent_routing.v1.TurnOutcome\x12\x37\n\x0eoutcome_status\x18\x05 \x01(\x0e\x32\x1f.agent_routing.v1.OutcomeStatus\x12\x17\n\x0fnext_request_id\x18\x06 \x01(\t\x12\x34\n\x11response_duration\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\"~\n\rTurnAbandoned\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x31\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\".agent_routing.v1.TurnAbandonCause\"I\n\x0e\x43ommandHandled\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"O\n\x0bTaskCreated\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12/\n\x0b\x65xpire_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"i\n\nTaskPaused\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12&\n\x05\x61gent\x18\x04 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"u\n\x0bTaskResumed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12(\n\x06resume\x18\x03 \x01(\x0b\x32\x18.agent_routing.v1.Resume\x12\x17\n\x0fnext_request_id\x18\x04 \x01(\t\"\xe0\x01\n\x11\x41pprovalRequested\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\n\n\x02\x62y\x18\x04 \x01(\t\x12\x18\n\x10\x64\x65\x63isions_needed\x18\x05 \x01(\x05\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x06\x66ields\x18\x07 \x01(\x0b\x32\x17.google.protobuf.Struct\"V\n\rApprovalVoted\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65\x63ider\x18\x03 \x01(\t\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\"\xa2\x01\n\x0f\x41pprovalDecided\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12,\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0e\x32\x1a.agent_routing.v1.Decision\x12\x0f\n\x07\x64\x65\x63ider\x18\x04 \x01(\t\x12\x11\n\tdecisions\x18\x05 \x01(\x05\x12\x18\n\x10\x64\x65\x63isions_needed\x18\x06 \x01(\x05\"p\n\x11\x41pprovalWithdrawn\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x36\n\x05\x63\x61use\x18\x03 \x01(\x0e\x32\'.agent_routing.v1.ApprovalWithdrawCause\"6\n\x0f\x41pprovalExpired\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"Y\n\rTaskCompleted\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07summary\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"V\n\nTaskFailed\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x05\x61gent\x18\x03 \x01(\x0b\x32\x17.agent_routing.v1.Agent\"R\n\rTaskCancelled\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x30\n\x05\x63\x61use\x18\x02 \x01(\x0e\x32!.agent_routing.v1.TaskCancelCause\"m\n\x11StickinessExpired\x12&\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x30\n\ridle_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x82\x01\n\x0eHandoffRefused\x12*\n\x07handoff\x18\x01 \x01(\x0b\x32\x19.agent_routing.v1.Handoff\x12+\n\x08verdicts\x18\x02 \x03(\x0b\x32\x19.agent_routing.v1.Verdict\x12\x17\n\x0fturn_request_id\x18\x03 \x01(\t\"\x83\x01\n\x0fSwitchSuggested\x12\x30\n\nsuggestion\x18\x01 \x01(\x0b\x32\x1c.agent_routing.v1.Suggestion\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x15\n\rfrom_agent_id\x18\x03 \x01(\t\x12\x13\n\x0btopic_model\x18\x04 \x01(\t\"x\n\x0eSwitchAnswered\x12\x15\n\rsuggestion_id\x18\x01 \x01(\t\x12&\n\x05\x61gent\x18\x02 \x01(\x0b\x32\x17.agent_routing.v1.Agent\x12\x15\n\rfrom_agent_id\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x04 \x01(\x08\"\x90\x01\n\x12StickinessSwitched\x12\x0f\n\x07\x65nabled\x18\x01 \x01(\x08\x12\x1a\n\x12previously_enabled\x18\x02 \x01(\x08\x12\x11\n\tagent_ids\x18\x03 \x03(\t\x12\x15\n\rusers_percent\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x13\n\x0b\x61ll_tenants\x18\x06 \x01(\x08\"=\n\x0bOperatorAct\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0e\n\x06target\x18\x03 \x01(\t\"\x1f\n\rSessionPurged\x12\x0e\n\x06reason\x18\x01 \x01(\t*\xed\x01\n\x0f\x41gentClearCause\x12!\n\x1d\x41GENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n\x17\x41GENT_CLEAR_CAUSE_RESET\x10\x02\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_CLEARED\x10\x03\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_PROCEED\x10\x04\x12\x1e\n\x1a\x41GENT_CLEAR_CAUSE_COMPLETE\x10\x05\x12\x1d\n\x19\x41GENT_CLEAR_CAUSE_TIMEOUT\x10\x06*\x95\x02\n\x10LockReleaseCause\x12\"\n\x1eLOCK_RELEASE_CAUSE_UNSPECIFIED\x10\x00\x12\x1f\n\x1bLOCK_RELEASE_CAUSE_ANSWERED\x10\x01\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_TIMEOUT\x10\x02\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_COMMAND\x10\x03\x12\x1c\n\x18LOCK_RELEASE_CAUSE_RESET\x10\x04\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_CLEARED\x10\x05\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_HANDOFF\x10\x06\x12\x1e\n\x1aLOCK_RELEASE_CAUSE_FAILURE\x10\x07*\xb7\x01\n\x10TurnAbandonCause\x12\"\n\x1eTURN_ABANDON_CAUSE_UNSPECIFIED\x10\x00\x12!\n\x1dTURN_ABANDON_CAUSE_OPEN_TURNS\x10\x01\x12\x1e\n\x1aTURN_ABANDON_CAUSE_TIMEOUT\x10\x02\x12\x1c\n\x18TURN_ABANDON_CAUSE_RESET\x10\x03\x12\x1e\n\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04*\xfc\x01\n\x15\x41pprovalWithdrawCause\x12\'\n#APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED\x10\x00\x12#\n\x1f\x41PPROVAL_WITHDRAW_CAUSE_COMMAND\x10\x01\x12!\n\x1d\x41PPROVAL_WITHDRAW_CAUSE_RESET\x10\x02\x12#\n\x1f\x41PPROVAL_WITHDRAW_CAUSE_CLEARED\x10\x03\x12#\n\x1f\x41PPROVAL_WITHDRAW_CAUSE_HANDOFF\x10\x04\x12(\n$APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED\x10\x05*\xb7\x01\n\x0fTaskCancelCause\x12!\n\x1dTASK_CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TASK_CANCEL_CAUSE_RESET\x10\x01\x12\x1d\n\x19TASK_CANCEL_CAUSE_CLEARED\x10\x02\x12\x1d\n\x19TASK_CANCEL_CAUSE_EXPIRED\x10\x03\x12&\n\"TASK_CANCEL_CAUSE_APPROVAL_EXPIRED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agent_routing.v1.session_event_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AGENTCLEARCAUSE']._serialized_start=4903
-  _globals['_AGENTCLEARCAUSE']._serialized_end=5140
-  _globals['_LOCKRELEASECAUSE']._serialized_start=5143
-  _globals['_LOCKRELEASECAUSE']._serialized_end=5420
-  _globals['_TURNABANDONCAUSE']._serialized_start=5423
-  _globals['_TURNABANDONCAUSE']._serialized_end=5606
-  _globals['_TASKCANCELCAUSE']._serialized_start=5609
-  _globals['_TASKCANCELCAUSE']._serialized_end=5752
-  _globals['_CHANGE']._serialized_start=284
-  _globals['_CHANGE']._serialized_end=378
-  _globals['_HEARTBEAT']._serialized_start=380
-  _globals['_HEARTBEAT']._serialized_end=409
-  _globals['_SESSIONEVENT']._serialized_start=412
-  _globals['_SESSIONEVENT']._serialized_end=1984
-  _globals['_SESSIONSTARTED']._serialized_start=1986
-  _globals['_SESSIONSTARTED']._serialized_end=2050
-  _globals['_SESSIONERASED']._serialized_start=2052
-  _globals['_SESSIONERASED']._serialized_end=2083
-  _globals['_MESSAGEROUTED']._serialized_start=2086
-  _globals['_MESSAGEROUTED']._serialized_end=2391
-  _globals['_MESSAGETOPIC']._serialized_start=2394
-  _globals['_MESSAGETOPIC']._serialized_end=2581
-  _globals['_AGENTHANDOFF']._serialized_start=2584
-  _globals['_AGENTHANDOFF']._serialized_end=2762
-  _globals['_AGENTCLEARED']._serialized_start=2765
-  _globals['_AGENTCLEARED']._serialized_end=2894
-  _globals['_LOCKENGAGED']._serialized_start=2896
-  _globals['_LOCKENGAGED']._serialized_end=2998
-  _globals['_LOCKRELEASED']._serialized_start=3000
-  _globals['_LOCKRELEASED']._serialized_end=3105
-  _globals['_TURNCOMPLETED']._serialized_start=3108
-  _globals['_TURNCOMPLETED']._serialized_end=3384
-  _globals['_TURNABANDONED']._serialized_start=3386
-  _globals['_TURNABANDONED']._serialized_end=3512
-  _globals['_COMMANDHANDLED']._serialized_start=3514
-  _globals['_COMMANDHANDLED']._serialized_end=3587
-  _globals['_TASKCREATED']._serialized_start=3589
-  _globals['_TASKCREATED']._serialized_end=3668
-  _globals['_TASKPAUSED']._serialized_start=3670
-  _globals['_TASKPAUSED']._serialized_end=3775
-  _globals['_TASKRESUMED']._serialized_start=3777
-  _globals['_TASKRESUMED']._serialized_end=3894
-  _globals['_TASKCOMPLETED']._serialized_start=3896
-  _globals['_TASKCOMPLETED']._serialized_end=3985
-  _globals['_TASKFAILED']._serialized_start=3987
-  _globals['_TASKFAILED']._serialized_end=4073
-  _globals['_TASKCANCELLED']._serialized_start=4075
-  _globals['_TASKCANCELLED']._serialized_end=4157
-  _globals['_STICKINESSEXPIRED']._serialized_start=4159
-  _globals['_STICKINESSEXPIRED']._serialized_end=4268
-  _globals['_HANDOFFREFUSED']._serialized_start=4271
-  _globals['_HANDOFFREFUSED']._serialized_end=4401
-  _globals['_SWITCHSUGGESTED']._serialized_start=4404
-  _globals['_SWITCHSUGGESTED']._serialized_end=4535
-  _globals['_SWITCHANSWERED']._serialized_start=4537
-  _globals['_SWITCHANSWERED']._serialized_end=4657
-  _globals['_STICKINESSSWITCHED']._serialized_start=4660
-  _globals['_STICKINESSSWITCHED']._serialized_end=4804
-  _globals['_OPERATORACT']._serialized_start=4806
-  _globals['_OPERATORACT']._serialized_end=4867
-  _globals['_SESSIONPURGED']._serialized_start=4869
-  _globals['_SESSIONPURGED']._serialized_end=4900
+  _globals['_AGENTCLEARCAUSE']._serialized_start=5902
+  _globals['_AGENTCLEARCAUSE']._serialized_end=6139
+  _globals['_LOCKRELEASECAUSE']._serialized_start=6142
+  _globals['_LOCKRELEASECAUSE']._serialized_end=6419
+  _globals['_TURNABANDONCAUSE']._serialized_start=6422
+  _globals['_TURNABANDONCAUSE']._serialized_end=6605
+  _globals['_APPROVALWITHDRAWCAUSE']._serialized_start=6608
+  _globals['_APPROVALWITHDRAWCAUSE']._serialized_end=6860
+  _globals['_TASKCANCELCAUSE']._serialized_start=6863
+  _globals['_TASKCANCELCAUSE']._serialized_end=7046
+  _globals['_CHANGE']._serialized_start=314
+  _globals['_CHANGE']._serialized_end=408
+  _globals['_HEARTBEAT']._serialized_start=410
+  _globals['_HEARTBEAT']._serialized_end=439
+  _globals['_SESSIONEVENT']._serialized_start=442
+  _globals['_SESSIONEVENT']._serialized_end=2333
+  _globals['_SESSIONSTARTED']._serialized_start=2335
+  _globals['_SESSIONSTARTED']._serialized_end=2399
+  _globals['_SESSIONERASED']._serialized_start=2401
+  _globals['_SESSIONERASED']._serialized_end=2432
+  _globals['_MESSAGEROUTED']._serialized_start=2435
+  _globals['_MESSAGEROUTED']._serialized_end=2740
+  _globals['_MESSAGETOPIC']._serialized_start=2743
+  _globals['_MESSAGETOPIC']._serialized_end=2930
+  _globals['_AGENTHANDOFF']._serialized_start=2933
+  _globals['_AGENTHANDOFF']._serialized_end=3111
+  _globals['_AGENTCLEARED']._serialized_start=3114
+  _globals['_AGENTCLEARED']._serialized_end=3243
+  _globals['_LOCKENGAGED']._serialized_start=3245
+  _globals['_LOCKENGAGED']._serialized_end=3347
+  _globals['_LOCKRELEASED']._serialized_start=3349
+  _globals['_LOCKRELEASED']._serialized_end=3454
+  _globals['_TURNCOMPLETED']._serialized_start=3457
+  _globals['_TURNCOMPLETED']._serialized_end=3733
+  _globals['_TURNABANDONED']._serialized_start=3735
+  _globals['_TURNABANDONED']._serialized_end=3861
+  _globals['_COMMANDHANDLED']._serialized_start=3863
+  _globals['_COMMANDHANDLED']._serialized_end=3936
+  _globals['_TASKCREATED']._serialized_start=3938
+  _globals['_TASKCREATED']._serialized_end=4017
+  _globals['_TASKPAUSED']._serialized_start=4019
+  _globals['_TASKPAUSED']._serialized_end=4124
+  _globals['_TASKRESUMED']._serialized_start=4126
+  _globals['_TASKRESUMED']._serialized_end=4243
+  _globals['_APPROVALREQUESTED']._serialized_start=4246
+  _globals['_APPROVALREQUESTED']._serialized_end=4470
+  _globals['_APPROVALVOTED']._serialized_start=4472
+  _globals['_APPROVALVOTED']._serialized_end=4558
+  _globals['_APPROVALDECIDED']._serialized_start=4561
+  _globals['_APPROVALDECIDED']._serialized_end=4723
+  _globals['_APPROVALWITHDRAWN']._serialized_start=4725
+  _globals['_APPROVALWITHDRAWN']._serialized_end=4837
+  _globals['_APPROVALEXPIRED']._serialized_start=4839
+  _globals['_APPROVALEXPIRED']._serialized_end=4893
+  _globals['_TASKCOMPLETED']._serialized_start=4895
+  _globals['_TASKCOMPLETED']._serialized_end=4984
+  _globals['_TASKFAILED']._serialized_start=4986
+  _globals['_TASKFAILED']._serialized_end=5072
+  _globals['_TASKCANCELLED']._serialized_start=5074
+  _globals['_TASKCANCELLED']._serialized_end=5156
+  _globals['_STICKINESSEXPIRED']._serialized_start=5158
+  _globals['_STICKINESSEXPIRED']._serialized_end=5267
+  _globals['_HANDOFFREFUSED']._serialized_start=5270
+  _globals['_HANDOFFREFUSED']._serialized_end=5400
+  _globals['_SWITCHSUGGESTED']._serialized_start=5403
+  _globals['_SWITCHSUGGESTED']._serialized_end=5534
+  _globals['_SWITCHANSWERED']._serialized_start=5536
+  _globals['_SWITCHANSWERED']._serialized_end=5656
+  _globals['_STICKINESSSWITCHED']._serialized_start=5659
+  _globals['_STICKINESSSWITCHED']._serialized_end=5803
+  _globals['_OPERATORACT']._serialized_start=5805
+  _globals['_OPERATORACT']._serialized_end=5866
+  _globals['_SESSIONPURGED']._serialized_start=5868
+  _globals['_SESSIONPURGED']._serialized_end=5899
 # @@protoc_insertion_point(module_scope)

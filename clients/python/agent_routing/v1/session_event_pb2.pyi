@@ -15,6 +15,7 @@ import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import google.protobuf.struct_pb2
 import google.protobuf.timestamp_pb2
 import sys
 import typing
@@ -146,6 +147,42 @@ TURN_ABANDON_CAUSE_CLEARED: TurnAbandonCause.ValueType  # 4
 """ClearActiveAgent was called with CLEAR_SCOPE_SESSION."""
 Global___TurnAbandonCause: typing_extensions.TypeAlias = TurnAbandonCause
 
+class _ApprovalWithdrawCause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ApprovalWithdrawCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ApprovalWithdrawCause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED: _ApprovalWithdrawCause.ValueType  # 0
+    """Not set."""
+    APPROVAL_WITHDRAW_CAUSE_COMMAND: _ApprovalWithdrawCause.ValueType  # 1
+    """The user sent "/supervisor"."""
+    APPROVAL_WITHDRAW_CAUSE_RESET: _ApprovalWithdrawCause.ValueType  # 2
+    """The user sent "/reset"."""
+    APPROVAL_WITHDRAW_CAUSE_CLEARED: _ApprovalWithdrawCause.ValueType  # 3
+    """ClearActiveAgent was called."""
+    APPROVAL_WITHDRAW_CAUSE_HANDOFF: _ApprovalWithdrawCause.ValueType  # 4
+    """The conversation moved: by an operator, or to the home agent."""
+    APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED: _ApprovalWithdrawCause.ValueType  # 5
+    """The expire_time of the task passed."""
+
+class ApprovalWithdrawCause(_ApprovalWithdrawCause, metaclass=_ApprovalWithdrawCauseEnumTypeWrapper):
+    """What withdrew an approval."""
+
+APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED: ApprovalWithdrawCause.ValueType  # 0
+"""Not set."""
+APPROVAL_WITHDRAW_CAUSE_COMMAND: ApprovalWithdrawCause.ValueType  # 1
+"""The user sent "/supervisor"."""
+APPROVAL_WITHDRAW_CAUSE_RESET: ApprovalWithdrawCause.ValueType  # 2
+"""The user sent "/reset"."""
+APPROVAL_WITHDRAW_CAUSE_CLEARED: ApprovalWithdrawCause.ValueType  # 3
+"""ClearActiveAgent was called."""
+APPROVAL_WITHDRAW_CAUSE_HANDOFF: ApprovalWithdrawCause.ValueType  # 4
+"""The conversation moved: by an operator, or to the home agent."""
+APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED: ApprovalWithdrawCause.ValueType  # 5
+"""The expire_time of the task passed."""
+Global___ApprovalWithdrawCause: typing_extensions.TypeAlias = ApprovalWithdrawCause
+
 class _TaskCancelCause:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -160,6 +197,8 @@ class _TaskCancelCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     """ClearActiveAgent was called with CLEAR_SCOPE_SESSION."""
     TASK_CANCEL_CAUSE_EXPIRED: _TaskCancelCause.ValueType  # 3
     """Its expire_time passed."""
+    TASK_CANCEL_CAUSE_APPROVAL_EXPIRED: _TaskCancelCause.ValueType  # 4
+    """The approval that it waited for expired."""
 
 class TaskCancelCause(_TaskCancelCause, metaclass=_TaskCancelCauseEnumTypeWrapper):
     """Why a task was cancelled."""
@@ -172,6 +211,8 @@ TASK_CANCEL_CAUSE_CLEARED: TaskCancelCause.ValueType  # 2
 """ClearActiveAgent was called with CLEAR_SCOPE_SESSION."""
 TASK_CANCEL_CAUSE_EXPIRED: TaskCancelCause.ValueType  # 3
 """Its expire_time passed."""
+TASK_CANCEL_CAUSE_APPROVAL_EXPIRED: TaskCancelCause.ValueType  # 4
+"""The approval that it waited for expired."""
 Global___TaskCancelCause: typing_extensions.TypeAlias = TaskCancelCause
 
 @typing.final
@@ -262,6 +303,11 @@ class SessionEvent(google.protobuf.message.Message):
     STICKINESS_SWITCHED_FIELD_NUMBER: builtins.int
     OPERATOR_ACT_FIELD_NUMBER: builtins.int
     SESSION_PURGED_FIELD_NUMBER: builtins.int
+    APPROVAL_REQUESTED_FIELD_NUMBER: builtins.int
+    APPROVAL_VOTED_FIELD_NUMBER: builtins.int
+    APPROVAL_DECIDED_FIELD_NUMBER: builtins.int
+    APPROVAL_WITHDRAWN_FIELD_NUMBER: builtins.int
+    APPROVAL_EXPIRED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -376,6 +422,26 @@ class SessionEvent(google.protobuf.message.Message):
     def session_purged(self) -> Global___SessionPurged:
         """The session was removed. Only in ListEvents: the session's watches have ended."""
 
+    @property
+    def approval_requested(self) -> Global___ApprovalRequested:
+        """An approval is pending. It follows task_paused."""
+
+    @property
+    def approval_voted(self) -> Global___ApprovalVoted:
+        """A person approved, and more approvals are needed."""
+
+    @property
+    def approval_decided(self) -> Global___ApprovalDecided:
+        """An approval was decided. task_resumed follows."""
+
+    @property
+    def approval_withdrawn(self) -> Global___ApprovalWithdrawn:
+        """An approval is no longer pending, without a decision."""
+
+    @property
+    def approval_expired(self) -> Global___ApprovalExpired:
+        """The time of an approval passed. task_cancelled follows."""
+
     def __init__(
         self,
         *,
@@ -409,10 +475,15 @@ class SessionEvent(google.protobuf.message.Message):
         stickiness_switched: Global___StickinessSwitched | None = ...,
         operator_act: Global___OperatorAct | None = ...,
         session_purged: Global___SessionPurged | None = ...,
+        approval_requested: Global___ApprovalRequested | None = ...,
+        approval_voted: Global___ApprovalVoted | None = ...,
+        approval_decided: Global___ApprovalDecided | None = ...,
+        approval_withdrawn: Global___ApprovalWithdrawn | None = ...,
+        approval_expired: Global___ApprovalExpired | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -884,6 +955,173 @@ class TaskResumed(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["next_request_id", b"next_request_id", "request_id", b"request_id", "resume", b"resume", "task_id", b"task_id"]) -> None: ...
 
 Global___TaskResumed: typing_extensions.TypeAlias = TaskResumed
+
+@typing.final
+class ApprovalRequested(google.protobuf.message.Message):
+    """An approval is pending: a person has to decide with ResumeTask. Approvals that were asked for in a
+    store of format 1 have no event but task_paused, task_resumed and those that end a task.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    DECISIONS_NEEDED_FIELD_NUMBER: builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    FIELDS_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """The task that is paused."""
+    request_id: builtins.str
+    """The request to approve or reject."""
+    by: builtins.str
+    """Who may decide: "anyone", "other_than_owner" or "role:" and a name."""
+    decisions_needed: builtins.int
+    """How many different people have to approve, 1-8."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that asked."""
+
+    @property
+    def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it expires. Unset: never."""
+
+    @property
+    def fields(self) -> google.protobuf.struct_pb2.Struct:
+        """What the agent says of it for programs, such as the amount. Unset: nothing."""
+
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        by: builtins.str = ...,
+        decisions_needed: builtins.int = ...,
+        expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        fields: google.protobuf.struct_pb2.Struct | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "expire_time", b"expire_time", "fields", b"fields"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "by", b"by", "decisions_needed", b"decisions_needed", "expire_time", b"expire_time", "fields", b"fields", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___ApprovalRequested: typing_extensions.TypeAlias = ApprovalRequested
+
+@typing.final
+class ApprovalVoted(google.protobuf.message.Message):
+    """A person approved, and more approvals are needed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    DECIDER_FIELD_NUMBER: builtins.int
+    COMMENT_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """The task that is paused."""
+    request_id: builtins.str
+    """The request that was approved."""
+    decider: builtins.str
+    """Who approved: the credential's subject."""
+    comment: builtins.str
+    """What the person said about it. May be empty."""
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        decider: builtins.str = ...,
+        comment: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["comment", b"comment", "decider", b"decider", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___ApprovalVoted: typing_extensions.TypeAlias = ApprovalVoted
+
+@typing.final
+class ApprovalDecided(google.protobuf.message.Message):
+    """An approval was decided."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    DECISION_FIELD_NUMBER: builtins.int
+    DECIDER_FIELD_NUMBER: builtins.int
+    DECISIONS_FIELD_NUMBER: builtins.int
+    DECISIONS_NEEDED_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """The task that continues."""
+    request_id: builtins.str
+    """The request that was decided."""
+    decision: agent_routing.v1.dispatch_pb2.Decision.ValueType
+    """The decision that counts."""
+    decider: builtins.str
+    """Who decided last: the credential's subject. Empty without sign-in."""
+    decisions: builtins.int
+    """How many people decided, this one included."""
+    decisions_needed: builtins.int
+    """How many had to approve."""
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        decision: agent_routing.v1.dispatch_pb2.Decision.ValueType = ...,
+        decider: builtins.str = ...,
+        decisions: builtins.int = ...,
+        decisions_needed: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["decider", b"decider", "decision", b"decision", "decisions", b"decisions", "decisions_needed", b"decisions_needed", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___ApprovalDecided: typing_extensions.TypeAlias = ApprovalDecided
+
+@typing.final
+class ApprovalWithdrawn(google.protobuf.message.Message):
+    """An approval is no longer pending, without a decision. The event that follows says what did it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """The task that was paused."""
+    request_id: builtins.str
+    """The request that waited."""
+    cause: Global___ApprovalWithdrawCause.ValueType
+    """What withdrew it."""
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        cause: Global___ApprovalWithdrawCause.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___ApprovalWithdrawn: typing_extensions.TypeAlias = ApprovalWithdrawn
+
+@typing.final
+class ApprovalExpired(google.protobuf.message.Message):
+    """The time of an approval passed: the registry's approvals.expires."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """The task that was paused."""
+    request_id: builtins.str
+    """The request that waited."""
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___ApprovalExpired: typing_extensions.TypeAlias = ApprovalExpired
 
 @typing.final
 class TaskCompleted(google.protobuf.message.Message):

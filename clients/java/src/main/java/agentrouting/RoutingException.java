@@ -17,12 +17,12 @@ import java.util.function.Function;
  *                          UnknownSuggestion
  *   PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
  *                          TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
- *                          LeaseLost
+ *                          LeaseLost  StoreFormat  ApprovalDecided
  *   RevisionMismatch
  *   RequestIdReused
  *   DeadlineExceeded
  *   Unauthenticated
- *   PermissionDenied       OwnerMismatch  ScopeMissing
+ *   PermissionDenied       OwnerMismatch  ScopeMissing  ApproverRefused
  *   ResourceExhausted      Overloaded  TooLarge  WatchTooSlow
  *   RevisionCompacted
  *   Unavailable            StoreUnavailable  SchemaTooNew  ShuttingDown  SignInUnavailable
@@ -75,6 +75,9 @@ public class RoutingException extends CallException {
       case "REGISTRY_INVALID" -> RegistryInvalid::new;
       case "SIGN_IN_UNAVAILABLE" -> SignInUnavailable::new;
       case "LEASE_LOST" -> LeaseLost::new;
+      case "STORE_FORMAT" -> StoreFormat::new;
+      case "APPROVAL_DECIDED" -> ApprovalDecided::new;
+      case "APPROVER_REFUSED" -> ApproverRefused::new;
       default -> null;
     };
   }
@@ -364,6 +367,29 @@ public class RoutingException extends CallException {
   }
 
   /**
+   * The store's format is too old for what was asked for: an older release may be serving.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Raise the store's format once no older replica is left, or
+   * leave the feature out.
+   */
+  public static final class StoreFormat extends PreconditionFailed {
+    StoreFormat(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * The approval was decided already, and the other way.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: show which decision stands.
+   */
+  public static final class ApprovalDecided extends PreconditionFailed {
+    ApprovalDecided(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
    * The session is not at expected_revision, or other writers came first too often. Nothing was
    * written.
    *
@@ -454,6 +480,18 @@ public class RoutingException extends CallException {
     /** Returns the scope that the credential lacks. */
     public String scope() {
       return metadata().getOrDefault("scope", "");
+    }
+  }
+
+  /**
+   * The registry's rule for approvals does not let this caller decide.
+   *
+   * <p>Code PERMISSION_DENIED. Remedy: Let another person decide, or sign in with a credential that
+   * has the role.
+   */
+  public static final class ApproverRefused extends PermissionDenied {
+    ApproverRefused(Failure failure) {
+      super(failure);
     }
   }
 

@@ -255,7 +255,7 @@ export type Reply = Message<"agent_routing.v1.Reply"> & {
   /**
    * The command, with its slash and in lower case: "/supervisor", "/reset", "/agents", "/agent",
    * "/status", "/history" or "/help". Clients must cope with others. Empty for the answer to a
-   * declined suggestion.
+   * declined suggestion, and for a notice next to a dispatch: that an approval ended undecided.
    *
    * @generated from field: string command = 1;
    */

@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Agent } from "./agent_pb.js";
 import { file_agent_routing_v1_agent } from "./agent_pb.js";
-import type { Dispatch_TopicCandidate, Resume, Suggestion } from "./dispatch_pb.js";
+import type { Decision, Dispatch_TopicCandidate, Resume, Suggestion } from "./dispatch_pb.js";
 import { file_agent_routing_v1_dispatch } from "./dispatch_pb.js";
 import type { Handoff, Verdict } from "./handoff_pb.js";
 import { file_agent_routing_v1_handoff } from "./handoff_pb.js";
@@ -15,14 +15,14 @@ import { file_agent_routing_v1_route_reason } from "./route_reason_pb.js";
 import type { OutcomeStatus, TurnOutcome } from "./turn_pb.js";
 import { file_agent_routing_v1_turn } from "./turn_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
-import type { Message } from "@bufbuild/protobuf";
+import { file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { JsonObject, Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file agent_routing/v1/session_event.proto.
  */
 export const file_agent_routing_v1_session_event: GenFile = /*@__PURE__*/
-  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDIqQMCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIABJDChNzdGlja2luZXNzX3N3aXRjaGVkGBwgASgLMiQuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU3dpdGNoZWRIABI1CgxvcGVyYXRvcl9hY3QYHSABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLk9wZXJhdG9yQWN0SAASOQoOc2Vzc2lvbl9wdXJnZWQYHiABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25QdXJnZWRIAEIGCgRraW5kIkAKDlNlc3Npb25TdGFydGVkEg0KBW93bmVyGAEgASgJEg4KBmxvY2FsZRgCIAEoCRIPCgdjaGFubmVsGAMgASgJIh8KDVNlc3Npb25FcmFzZWQSDgoGcmVhc29uGAEgASgJIrECCg1NZXNzYWdlUm91dGVkEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHdGFza19pZBgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLQoGcmVhc29uGAQgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhIZChFwcmV2aW91c19hZ2VudF9pZBgFIAEoCRIbChNzdXBlcnZpc29yX2J5cGFzc2VkGAYgASgIEg4KBmxvY2tlZBgHIAEoCBIYChB0b3BpY19jb25maWRlbmNlGAggASgBEhMKC3RvcGljX21vZGVsGAkgASgJEi0KBXRvcGljGAogASgLMh4uYWdlbnRfcm91dGluZy52MS5NZXNzYWdlVG9waWMiuwEKDE1lc3NhZ2VUb3BpYxINCgVtb2RlbBgBIAEoCRI9CgpjYW5kaWRhdGVzGAIgAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRIMCgRzdGF5GAMgASgBEhAKCHN1cmVuZXNzGAQgASgBEg0KBWJvdW5kGAUgASgBEh8KF3NlY29uZF9yZXF1ZXN0X2FnZW50X2lkGAYgASgJEg0KBWFza2VkGAcgASgIIrIBCgxBZ2VudEhhbmRvZmYSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIXCg90dXJuX3JlcXVlc3RfaWQYAiABKAkSFwoPbmV4dF9yZXF1ZXN0X2lkGAMgASgJEg8KB3Rhc2tfaWQYBCABKAkSMwoMcm91dGVfcmVhc29uGAUgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbiKBAQoMQWdlbnRDbGVhcmVkEi8KDnByZXZpb3VzX2FnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIwCgVjYXVzZRgCIAEoDjIhLmFnZW50X3JvdXRpbmcudjEuQWdlbnRDbGVhckNhdXNlEg4KBnJlYXNvbhgDIAEoCSJmCgtMb2NrRW5nYWdlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLwoLZXhwaXJlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImkKDExvY2tSZWxlYXNlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMQoFY2F1c2UYAiABKA4yIi5hZ2VudF9yb3V0aW5nLnYxLkxvY2tSZWxlYXNlQ2F1c2UilAIKDVR1cm5Db21wbGV0ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIuCgdvdXRjb21lGAQgASgOMh0uYWdlbnRfcm91dGluZy52MS5UdXJuT3V0Y29tZRI3Cg5vdXRjb21lX3N0YXR1cxgFIAEoDjIfLmFnZW50X3JvdXRpbmcudjEuT3V0Y29tZVN0YXR1cxIXCg9uZXh0X3JlcXVlc3RfaWQYBiABKAkSNAoRcmVzcG9uc2VfZHVyYXRpb24YByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ifgoNVHVybkFiYW5kb25lZBISCgpyZXF1ZXN0X2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIxCgVjYXVzZRgDIAEoDjIiLmFnZW50X3JvdXRpbmcudjEuVHVybkFiYW5kb25DYXVzZSJJCg5Db21tYW5kSGFuZGxlZBIPCgdjb21tYW5kGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJPCgtUYXNrQ3JlYXRlZBIPCgd0YXNrX2lkGAEgASgJEi8KC2V4cGlyZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJpCgpUYXNrUGF1c2VkEg8KB3Rhc2tfaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIOCgZwcm9tcHQYAyABKAkSJgoFYWdlbnQYBCABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50InUKC1Rhc2tSZXN1bWVkEg8KB3Rhc2tfaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIoCgZyZXN1bWUYAyABKAsyGC5hZ2VudF9yb3V0aW5nLnYxLlJlc3VtZRIXCg9uZXh0X3JlcXVlc3RfaWQYBCABKAkiWQoNVGFza0NvbXBsZXRlZBIPCgd0YXNrX2lkGAEgASgJEg8KB3N1bW1hcnkYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IlYKClRhc2tGYWlsZWQSDwoHdGFza19pZBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJSCg1UYXNrQ2FuY2VsbGVkEg8KB3Rhc2tfaWQYASABKAkSMAoFY2F1c2UYAiABKA4yIS5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxDYXVzZSJtChFTdGlja2luZXNzRXhwaXJlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMAoNaWRsZV9kdXJhdGlvbhgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKCAQoOSGFuZG9mZlJlZnVzZWQSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIrCgh2ZXJkaWN0cxgCIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdBIXCg90dXJuX3JlcXVlc3RfaWQYAyABKAkigwEKD1N3aXRjaFN1Z2dlc3RlZBIwCgpzdWdnZXN0aW9uGAEgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uEhIKCnJlcXVlc3RfaWQYAiABKAkSFQoNZnJvbV9hZ2VudF9pZBgDIAEoCRITCgt0b3BpY19tb2RlbBgEIAEoCSJ4Cg5Td2l0Y2hBbnN3ZXJlZBIVCg1zdWdnZXN0aW9uX2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIVCg1mcm9tX2FnZW50X2lkGAMgASgJEhAKCGFjY2VwdGVkGAQgASgIIpABChJTdGlja2luZXNzU3dpdGNoZWQSDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSEQoJYWdlbnRfaWRzGAMgAygJEhUKDXVzZXJzX3BlcmNlbnQYBCABKAUSDgoGcmVhc29uGAUgASgJEhMKC2FsbF90ZW5hbnRzGAYgASgIIj0KC09wZXJhdG9yQWN0Eg4KBm1ldGhvZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSDgoGdGFyZ2V0GAMgASgJIh8KDVNlc3Npb25QdXJnZWQSDgoGcmVhc29uGAEgASgJKu0BCg9BZ2VudENsZWFyQ2F1c2USIQodQUdFTlRfQ0xFQVJfQ0FVU0VfVU5TUEVDSUZJRUQQABIdChlBR0VOVF9DTEVBUl9DQVVTRV9DT01NQU5EEAESGwoXQUdFTlRfQ0xFQVJfQ0FVU0VfUkVTRVQQAhIdChlBR0VOVF9DTEVBUl9DQVVTRV9DTEVBUkVEEAMSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfUFJPQ0VFRBAEEh4KGkFHRU5UX0NMRUFSX0NBVVNFX0NPTVBMRVRFEAUSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfVElNRU9VVBAGKpUCChBMb2NrUmVsZWFzZUNhdXNlEiIKHkxPQ0tfUkVMRUFTRV9DQVVTRV9VTlNQRUNJRklFRBAAEh8KG0xPQ0tfUkVMRUFTRV9DQVVTRV9BTlNXRVJFRBABEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9USU1FT1VUEAISHgoaTE9DS19SRUxFQVNFX0NBVVNFX0NPTU1BTkQQAxIcChhMT0NLX1JFTEVBU0VfQ0FVU0VfUkVTRVQQBBIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfQ0xFQVJFRBAFEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9IQU5ET0ZGEAYSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0ZBSUxVUkUQByq3AQoQVHVybkFiYW5kb25DYXVzZRIiCh5UVVJOX0FCQU5ET05fQ0FVU0VfVU5TUEVDSUZJRUQQABIhCh1UVVJOX0FCQU5ET05fQ0FVU0VfT1BFTl9UVVJOUxABEh4KGlRVUk5fQUJBTkRPTl9DQVVTRV9USU1FT1VUEAISHAoYVFVSTl9BQkFORE9OX0NBVVNFX1JFU0VUEAMSHgoaVFVSTl9BQkFORE9OX0NBVVNFX0NMRUFSRUQQBCqPAQoPVGFza0NhbmNlbENhdXNlEiEKHVRBU0tfQ0FOQ0VMX0NBVVNFX1VOU1BFQ0lGSUVEEAASGwoXVEFTS19DQU5DRUxfQ0FVU0VfUkVTRVQQARIdChlUQVNLX0NBTkNFTF9DQVVTRV9DTEVBUkVEEAISHQoZVEFTS19DQU5DRUxfQ0FVU0VfRVhQSVJFRBADYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDIuMOCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIABJDChNzdGlja2luZXNzX3N3aXRjaGVkGBwgASgLMiQuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU3dpdGNoZWRIABI1CgxvcGVyYXRvcl9hY3QYHSABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLk9wZXJhdG9yQWN0SAASOQoOc2Vzc2lvbl9wdXJnZWQYHiABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25QdXJnZWRIABJBChJhcHByb3ZhbF9yZXF1ZXN0ZWQYHyABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsUmVxdWVzdGVkSAASOQoOYXBwcm92YWxfdm90ZWQYICABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsVm90ZWRIABI9ChBhcHByb3ZhbF9kZWNpZGVkGCEgASgLMiEuYWdlbnRfcm91dGluZy52MS5BcHByb3ZhbERlY2lkZWRIABJBChJhcHByb3ZhbF93aXRoZHJhd24YIiABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsV2l0aGRyYXduSAASPQoQYXBwcm92YWxfZXhwaXJlZBgjIAEoCzIhLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxFeHBpcmVkSABCBgoEa2luZCJACg5TZXNzaW9uU3RhcnRlZBINCgVvd25lchgBIAEoCRIOCgZsb2NhbGUYAiABKAkSDwoHY2hhbm5lbBgDIAEoCSIfCg1TZXNzaW9uRXJhc2VkEg4KBnJlYXNvbhgBIAEoCSKxAgoNTWVzc2FnZVJvdXRlZBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SGQoRcHJldmlvdXNfYWdlbnRfaWQYBSABKAkSGwoTc3VwZXJ2aXNvcl9ieXBhc3NlZBgGIAEoCBIOCgZsb2NrZWQYByABKAgSGAoQdG9waWNfY29uZmlkZW5jZRgIIAEoARITCgt0b3BpY19tb2RlbBgJIAEoCRItCgV0b3BpYxgKIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVRvcGljIrsBCgxNZXNzYWdlVG9waWMSDQoFbW9kZWwYASABKAkSPQoKY2FuZGlkYXRlcxgCIAMoCzIpLmFnZW50X3JvdXRpbmcudjEuRGlzcGF0Y2guVG9waWNDYW5kaWRhdGUSDAoEc3RheRgDIAEoARIQCghzdXJlbmVzcxgEIAEoARINCgVib3VuZBgFIAEoARIfChdzZWNvbmRfcmVxdWVzdF9hZ2VudF9pZBgGIAEoCRINCgVhc2tlZBgHIAEoCCKyAQoMQWdlbnRIYW5kb2ZmEioKB2hhbmRvZmYYASABKAsyGS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmYSFwoPdHVybl9yZXF1ZXN0X2lkGAIgASgJEhcKD25leHRfcmVxdWVzdF9pZBgDIAEoCRIPCgd0YXNrX2lkGAQgASgJEjMKDHJvdXRlX3JlYXNvbhgFIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24igQEKDEFnZW50Q2xlYXJlZBIvCg5wcmV2aW91c19hZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMAoFY2F1c2UYAiABKA4yIS5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJDYXVzZRIOCgZyZWFzb24YAyABKAkiZgoLTG9ja0VuZ2FnZWQSJgoFYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei8KC2V4cGlyZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJpCgxMb2NrUmVsZWFzZWQSJgoFYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjEKBWNhdXNlGAIgASgOMiIuYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZUNhdXNlIpQCCg1UdXJuQ29tcGxldGVkEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHdGFza19pZBgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLgoHb3V0Y29tZRgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuVHVybk91dGNvbWUSNwoOb3V0Y29tZV9zdGF0dXMYBSABKA4yHy5hZ2VudF9yb3V0aW5nLnYxLk91dGNvbWVTdGF0dXMSFwoPbmV4dF9yZXF1ZXN0X2lkGAYgASgJEjQKEXJlc3BvbnNlX2R1cmF0aW9uGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIn4KDVR1cm5BYmFuZG9uZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMQoFY2F1c2UYAyABKA4yIi5hZ2VudF9yb3V0aW5nLnYxLlR1cm5BYmFuZG9uQ2F1c2UiSQoOQ29tbWFuZEhhbmRsZWQSDwoHY29tbWFuZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQiTwoLVGFza0NyZWF0ZWQSDwoHdGFza19pZBgBIAEoCRIvCgtleHBpcmVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiaQoKVGFza1BhdXNlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSDgoGcHJvbXB0GAMgASgJEiYKBWFnZW50GAQgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJ1CgtUYXNrUmVzdW1lZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSKAoGcmVzdW1lGAMgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSFwoPbmV4dF9yZXF1ZXN0X2lkGAQgASgJIuABChFBcHByb3ZhbFJlcXVlc3RlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EgoKAmJ5GAQgASgJEhgKEGRlY2lzaW9uc19uZWVkZWQYBSABKAUSLwoLZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKBmZpZWxkcxgHIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiVgoNQXBwcm92YWxWb3RlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSDwoHZGVjaWRlchgDIAEoCRIPCgdjb21tZW50GAQgASgJIqIBCg9BcHByb3ZhbERlY2lkZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEiwKCGRlY2lzaW9uGAMgASgOMhouYWdlbnRfcm91dGluZy52MS5EZWNpc2lvbhIPCgdkZWNpZGVyGAQgASgJEhEKCWRlY2lzaW9ucxgFIAEoBRIYChBkZWNpc2lvbnNfbmVlZGVkGAYgASgFInAKEUFwcHJvdmFsV2l0aGRyYXduEg8KB3Rhc2tfaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRI2CgVjYXVzZRgDIAEoDjInLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxXaXRoZHJhd0NhdXNlIjYKD0FwcHJvdmFsRXhwaXJlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkiWQoNVGFza0NvbXBsZXRlZBIPCgd0YXNrX2lkGAEgASgJEg8KB3N1bW1hcnkYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IlYKClRhc2tGYWlsZWQSDwoHdGFza19pZBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJSCg1UYXNrQ2FuY2VsbGVkEg8KB3Rhc2tfaWQYASABKAkSMAoFY2F1c2UYAiABKA4yIS5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxDYXVzZSJtChFTdGlja2luZXNzRXhwaXJlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMAoNaWRsZV9kdXJhdGlvbhgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKCAQoOSGFuZG9mZlJlZnVzZWQSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIrCgh2ZXJkaWN0cxgCIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdBIXCg90dXJuX3JlcXVlc3RfaWQYAyABKAkigwEKD1N3aXRjaFN1Z2dlc3RlZBIwCgpzdWdnZXN0aW9uGAEgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uEhIKCnJlcXVlc3RfaWQYAiABKAkSFQoNZnJvbV9hZ2VudF9pZBgDIAEoCRITCgt0b3BpY19tb2RlbBgEIAEoCSJ4Cg5Td2l0Y2hBbnN3ZXJlZBIVCg1zdWdnZXN0aW9uX2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIVCg1mcm9tX2FnZW50X2lkGAMgASgJEhAKCGFjY2VwdGVkGAQgASgIIpABChJTdGlja2luZXNzU3dpdGNoZWQSDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSEQoJYWdlbnRfaWRzGAMgAygJEhUKDXVzZXJzX3BlcmNlbnQYBCABKAUSDgoGcmVhc29uGAUgASgJEhMKC2FsbF90ZW5hbnRzGAYgASgIIj0KC09wZXJhdG9yQWN0Eg4KBm1ldGhvZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSDgoGdGFyZ2V0GAMgASgJIh8KDVNlc3Npb25QdXJnZWQSDgoGcmVhc29uGAEgASgJKu0BCg9BZ2VudENsZWFyQ2F1c2USIQodQUdFTlRfQ0xFQVJfQ0FVU0VfVU5TUEVDSUZJRUQQABIdChlBR0VOVF9DTEVBUl9DQVVTRV9DT01NQU5EEAESGwoXQUdFTlRfQ0xFQVJfQ0FVU0VfUkVTRVQQAhIdChlBR0VOVF9DTEVBUl9DQVVTRV9DTEVBUkVEEAMSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfUFJPQ0VFRBAEEh4KGkFHRU5UX0NMRUFSX0NBVVNFX0NPTVBMRVRFEAUSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfVElNRU9VVBAGKpUCChBMb2NrUmVsZWFzZUNhdXNlEiIKHkxPQ0tfUkVMRUFTRV9DQVVTRV9VTlNQRUNJRklFRBAAEh8KG0xPQ0tfUkVMRUFTRV9DQVVTRV9BTlNXRVJFRBABEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9USU1FT1VUEAISHgoaTE9DS19SRUxFQVNFX0NBVVNFX0NPTU1BTkQQAxIcChhMT0NLX1JFTEVBU0VfQ0FVU0VfUkVTRVQQBBIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfQ0xFQVJFRBAFEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9IQU5ET0ZGEAYSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0ZBSUxVUkUQByq3AQoQVHVybkFiYW5kb25DYXVzZRIiCh5UVVJOX0FCQU5ET05fQ0FVU0VfVU5TUEVDSUZJRUQQABIhCh1UVVJOX0FCQU5ET05fQ0FVU0VfT1BFTl9UVVJOUxABEh4KGlRVUk5fQUJBTkRPTl9DQVVTRV9USU1FT1VUEAISHAoYVFVSTl9BQkFORE9OX0NBVVNFX1JFU0VUEAMSHgoaVFVSTl9BQkFORE9OX0NBVVNFX0NMRUFSRUQQBCr8AQoVQXBwcm92YWxXaXRoZHJhd0NhdXNlEicKI0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1VOU1BFQ0lGSUVEEAASIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ09NTUFORBABEiEKHUFQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1JFU0VUEAISIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ0xFQVJFRBADEiMKH0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX0hBTkRPRkYQBBIoCiRBUFBST1ZBTF9XSVRIRFJBV19DQVVTRV9UQVNLX0VYUElSRUQQBSq3AQoPVGFza0NhbmNlbENhdXNlEiEKHVRBU0tfQ0FOQ0VMX0NBVVNFX1VOU1BFQ0lGSUVEEAASGwoXVEFTS19DQU5DRUxfQ0FVU0VfUkVTRVQQARIdChlUQVNLX0NBTkNFTF9DQVVTRV9DTEVBUkVEEAISHQoZVEFTS19DQU5DRUxfQ0FVU0VfRVhQSVJFRBADEiYKIlRBU0tfQ0FOQ0VMX0NBVVNFX0FQUFJPVkFMX0VYUElSRUQQBGIGcHJvdG8z", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * One committed change of a session: one revision and all its events, never split.
@@ -330,6 +330,46 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
      */
     value: SessionPurged;
     case: "sessionPurged";
+  } | {
+    /**
+     * An approval is pending. It follows task_paused.
+     *
+     * @generated from field: agent_routing.v1.ApprovalRequested approval_requested = 31;
+     */
+    value: ApprovalRequested;
+    case: "approvalRequested";
+  } | {
+    /**
+     * A person approved, and more approvals are needed.
+     *
+     * @generated from field: agent_routing.v1.ApprovalVoted approval_voted = 32;
+     */
+    value: ApprovalVoted;
+    case: "approvalVoted";
+  } | {
+    /**
+     * An approval was decided. task_resumed follows.
+     *
+     * @generated from field: agent_routing.v1.ApprovalDecided approval_decided = 33;
+     */
+    value: ApprovalDecided;
+    case: "approvalDecided";
+  } | {
+    /**
+     * An approval is no longer pending, without a decision.
+     *
+     * @generated from field: agent_routing.v1.ApprovalWithdrawn approval_withdrawn = 34;
+     */
+    value: ApprovalWithdrawn;
+    case: "approvalWithdrawn";
+  } | {
+    /**
+     * The time of an approval passed. task_cancelled follows.
+     *
+     * @generated from field: agent_routing.v1.ApprovalExpired approval_expired = 35;
+     */
+    value: ApprovalExpired;
+    case: "approvalExpired";
   } | { case: undefined; value?: undefined };
 };
 
@@ -928,6 +968,231 @@ export const TaskResumedSchema: GenMessage<TaskResumed> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 16);
 
 /**
+ * An approval is pending: a person has to decide with ResumeTask. Approvals that were asked for in a
+ * store of format 1 have no event but task_paused, task_resumed and those that end a task.
+ *
+ * @generated from message agent_routing.v1.ApprovalRequested
+ */
+export type ApprovalRequested = Message<"agent_routing.v1.ApprovalRequested"> & {
+  /**
+   * The task that is paused.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * The request to approve or reject.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * The agent that asked.
+   *
+   * @generated from field: agent_routing.v1.Agent agent = 3;
+   */
+  agent?: Agent | undefined;
+
+  /**
+   * Who may decide: "anyone", "other_than_owner" or "role:" and a name.
+   *
+   * @generated from field: string by = 4;
+   */
+  by: string;
+
+  /**
+   * How many different people have to approve, 1-8.
+   *
+   * @generated from field: int32 decisions_needed = 5;
+   */
+  decisionsNeeded: number;
+
+  /**
+   * When it expires. Unset: never.
+   *
+   * @generated from field: google.protobuf.Timestamp expire_time = 6;
+   */
+  expireTime?: Timestamp | undefined;
+
+  /**
+   * What the agent says of it for programs, such as the amount. Unset: nothing.
+   *
+   * @generated from field: google.protobuf.Struct fields = 7;
+   */
+  fields?: JsonObject | undefined;
+};
+
+/**
+ * Describes the message agent_routing.v1.ApprovalRequested.
+ * Use `create(ApprovalRequestedSchema)` to create a new message.
+ */
+export const ApprovalRequestedSchema: GenMessage<ApprovalRequested> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 17);
+
+/**
+ * A person approved, and more approvals are needed.
+ *
+ * @generated from message agent_routing.v1.ApprovalVoted
+ */
+export type ApprovalVoted = Message<"agent_routing.v1.ApprovalVoted"> & {
+  /**
+   * The task that is paused.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * The request that was approved.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * Who approved: the credential's subject.
+   *
+   * @generated from field: string decider = 3;
+   */
+  decider: string;
+
+  /**
+   * What the person said about it. May be empty.
+   *
+   * @generated from field: string comment = 4;
+   */
+  comment: string;
+};
+
+/**
+ * Describes the message agent_routing.v1.ApprovalVoted.
+ * Use `create(ApprovalVotedSchema)` to create a new message.
+ */
+export const ApprovalVotedSchema: GenMessage<ApprovalVoted> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 18);
+
+/**
+ * An approval was decided.
+ *
+ * @generated from message agent_routing.v1.ApprovalDecided
+ */
+export type ApprovalDecided = Message<"agent_routing.v1.ApprovalDecided"> & {
+  /**
+   * The task that continues.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * The request that was decided.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * The decision that counts.
+   *
+   * @generated from field: agent_routing.v1.Decision decision = 3;
+   */
+  decision: Decision;
+
+  /**
+   * Who decided last: the credential's subject. Empty without sign-in.
+   *
+   * @generated from field: string decider = 4;
+   */
+  decider: string;
+
+  /**
+   * How many people decided, this one included.
+   *
+   * @generated from field: int32 decisions = 5;
+   */
+  decisions: number;
+
+  /**
+   * How many had to approve.
+   *
+   * @generated from field: int32 decisions_needed = 6;
+   */
+  decisionsNeeded: number;
+};
+
+/**
+ * Describes the message agent_routing.v1.ApprovalDecided.
+ * Use `create(ApprovalDecidedSchema)` to create a new message.
+ */
+export const ApprovalDecidedSchema: GenMessage<ApprovalDecided> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 19);
+
+/**
+ * An approval is no longer pending, without a decision. The event that follows says what did it.
+ *
+ * @generated from message agent_routing.v1.ApprovalWithdrawn
+ */
+export type ApprovalWithdrawn = Message<"agent_routing.v1.ApprovalWithdrawn"> & {
+  /**
+   * The task that was paused.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * The request that waited.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * What withdrew it.
+   *
+   * @generated from field: agent_routing.v1.ApprovalWithdrawCause cause = 3;
+   */
+  cause: ApprovalWithdrawCause;
+};
+
+/**
+ * Describes the message agent_routing.v1.ApprovalWithdrawn.
+ * Use `create(ApprovalWithdrawnSchema)` to create a new message.
+ */
+export const ApprovalWithdrawnSchema: GenMessage<ApprovalWithdrawn> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 20);
+
+/**
+ * The time of an approval passed: the registry's approvals.expires.
+ *
+ * @generated from message agent_routing.v1.ApprovalExpired
+ */
+export type ApprovalExpired = Message<"agent_routing.v1.ApprovalExpired"> & {
+  /**
+   * The task that was paused.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * The request that waited.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+};
+
+/**
+ * Describes the message agent_routing.v1.ApprovalExpired.
+ * Use `create(ApprovalExpiredSchema)` to create a new message.
+ */
+export const ApprovalExpiredSchema: GenMessage<ApprovalExpired> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 21);
+
+/**
  * A task was completed.
  *
  * @generated from message agent_routing.v1.TaskCompleted
@@ -960,7 +1225,7 @@ export type TaskCompleted = Message<"agent_routing.v1.TaskCompleted"> & {
  * Use `create(TaskCompletedSchema)` to create a new message.
  */
 export const TaskCompletedSchema: GenMessage<TaskCompleted> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 17);
+  messageDesc(file_agent_routing_v1_session_event, 22);
 
 /**
  * A task failed.
@@ -995,7 +1260,7 @@ export type TaskFailed = Message<"agent_routing.v1.TaskFailed"> & {
  * Use `create(TaskFailedSchema)` to create a new message.
  */
 export const TaskFailedSchema: GenMessage<TaskFailed> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 18);
+  messageDesc(file_agent_routing_v1_session_event, 23);
 
 /**
  * A task was cancelled.
@@ -1023,7 +1288,7 @@ export type TaskCancelled = Message<"agent_routing.v1.TaskCancelled"> & {
  * Use `create(TaskCancelledSchema)` to create a new message.
  */
 export const TaskCancelledSchema: GenMessage<TaskCancelled> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 19);
+  messageDesc(file_agent_routing_v1_session_event, 24);
 
 /**
  * The session was idle for longer than its agent's idle timeout: the agent is no longer active.
@@ -1051,7 +1316,7 @@ export type StickinessExpired = Message<"agent_routing.v1.StickinessExpired"> & 
  * Use `create(StickinessExpiredSchema)` to create a new message.
  */
 export const StickinessExpiredSchema: GenMessage<StickinessExpired> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 20);
+  messageDesc(file_agent_routing_v1_session_event, 25);
 
 /**
  * A handoff was refused.
@@ -1086,7 +1351,7 @@ export type HandoffRefused = Message<"agent_routing.v1.HandoffRefused"> & {
  * Use `create(HandoffRefusedSchema)` to create a new message.
  */
 export const HandoffRefusedSchema: GenMessage<HandoffRefused> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 21);
+  messageDesc(file_agent_routing_v1_session_event, 26);
 
 /**
  * The user was offered another agent.
@@ -1128,7 +1393,7 @@ export type SwitchSuggested = Message<"agent_routing.v1.SwitchSuggested"> & {
  * Use `create(SwitchSuggestedSchema)` to create a new message.
  */
 export const SwitchSuggestedSchema: GenMessage<SwitchSuggested> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 22);
+  messageDesc(file_agent_routing_v1_session_event, 27);
 
 /**
  * The user answered the offer of another agent.
@@ -1170,7 +1435,7 @@ export type SwitchAnswered = Message<"agent_routing.v1.SwitchAnswered"> & {
  * Use `create(SwitchAnsweredSchema)` to create a new message.
  */
 export const SwitchAnsweredSchema: GenMessage<SwitchAnswered> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 23);
+  messageDesc(file_agent_routing_v1_session_event, 28);
 
 /**
  * An operator switched stickiness.
@@ -1226,7 +1491,7 @@ export type StickinessSwitched = Message<"agent_routing.v1.StickinessSwitched"> 
  * Use `create(StickinessSwitchedSchema)` to create a new message.
  */
 export const StickinessSwitchedSchema: GenMessage<StickinessSwitched> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 24);
+  messageDesc(file_agent_routing_v1_session_event, 29);
 
 /**
  * An operator did something that belongs to no session: ExportUser, EraseUser, PurgeSessions or
@@ -1265,7 +1530,7 @@ export type OperatorAct = Message<"agent_routing.v1.OperatorAct"> & {
  * Use `create(OperatorActSchema)` to create a new message.
  */
 export const OperatorActSchema: GenMessage<OperatorAct> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 25);
+  messageDesc(file_agent_routing_v1_session_event, 30);
 
 /**
  * A session was removed. AuditRecord.actor is the operator that removed it.
@@ -1286,7 +1551,7 @@ export type SessionPurged = Message<"agent_routing.v1.SessionPurged"> & {
  * Use `create(SessionPurgedSchema)` to create a new message.
  */
 export const SessionPurgedSchema: GenMessage<SessionPurged> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 26);
+  messageDesc(file_agent_routing_v1_session_event, 31);
 
 /**
  * What ended an agent's hold on the conversation.
@@ -1469,6 +1734,61 @@ export const TurnAbandonCauseSchema: GenEnum<TurnAbandonCause> = /*@__PURE__*/
   enumDesc(file_agent_routing_v1_session_event, 2);
 
 /**
+ * What withdrew an approval.
+ *
+ * @generated from enum agent_routing.v1.ApprovalWithdrawCause
+ */
+export enum ApprovalWithdrawCause {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The user sent "/supervisor".
+   *
+   * @generated from enum value: APPROVAL_WITHDRAW_CAUSE_COMMAND = 1;
+   */
+  COMMAND = 1,
+
+  /**
+   * The user sent "/reset".
+   *
+   * @generated from enum value: APPROVAL_WITHDRAW_CAUSE_RESET = 2;
+   */
+  RESET = 2,
+
+  /**
+   * ClearActiveAgent was called.
+   *
+   * @generated from enum value: APPROVAL_WITHDRAW_CAUSE_CLEARED = 3;
+   */
+  CLEARED = 3,
+
+  /**
+   * The conversation moved: by an operator, or to the home agent.
+   *
+   * @generated from enum value: APPROVAL_WITHDRAW_CAUSE_HANDOFF = 4;
+   */
+  HANDOFF = 4,
+
+  /**
+   * The expire_time of the task passed.
+   *
+   * @generated from enum value: APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED = 5;
+   */
+  TASK_EXPIRED = 5,
+}
+
+/**
+ * Describes the enum agent_routing.v1.ApprovalWithdrawCause.
+ */
+export const ApprovalWithdrawCauseSchema: GenEnum<ApprovalWithdrawCause> = /*@__PURE__*/
+  enumDesc(file_agent_routing_v1_session_event, 3);
+
+/**
  * Why a task was cancelled.
  *
  * @generated from enum agent_routing.v1.TaskCancelCause
@@ -1501,11 +1821,18 @@ export enum TaskCancelCause {
    * @generated from enum value: TASK_CANCEL_CAUSE_EXPIRED = 3;
    */
   EXPIRED = 3,
+
+  /**
+   * The approval that it waited for expired.
+   *
+   * @generated from enum value: TASK_CANCEL_CAUSE_APPROVAL_EXPIRED = 4;
+   */
+  APPROVAL_EXPIRED = 4,
 }
 
 /**
  * Describes the enum agent_routing.v1.TaskCancelCause.
  */
 export const TaskCancelCauseSchema: GenEnum<TaskCancelCause> = /*@__PURE__*/
-  enumDesc(file_agent_routing_v1_session_event, 3);
+  enumDesc(file_agent_routing_v1_session_event, 4);
 
