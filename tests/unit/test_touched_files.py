@@ -43,7 +43,7 @@ REASON = """
   //
   // Metadata: phase.
   // Example: "the moon is full; repeat at new moon".
-  ERROR_REASON_WRONG_MOON = 34 [(error_reason) = {
+  ERROR_REASON_WRONG_MOON = 99 [(error_reason) = {
     code: FAILED_PRECONDITION
     remedy: "Wait for the new moon."
   }];
