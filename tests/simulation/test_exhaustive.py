@@ -105,7 +105,7 @@ TOPICAL = registry_of(
 
 # Two people have to approve, in time; the store has format 2.
 APPROVING = registry_of(
-    *AGENTS, limits=LIMITS, approvals=ApprovalRule(needs=2, expires_us=100 * SECOND_US)
+    *AGENTS, limits=LIMITS, approvals=ApprovalRule(needs=2, expires_us=LOCK_TIMEOUT_US)
 )
 
 # A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
