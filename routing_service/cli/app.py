@@ -86,7 +86,7 @@ COMMANDS: Final = (
     Command("top", "top:top", "Show live activity: messages, agents, refusals, events."),
     Command("stats", "stats:stats", "Show routing figures: handoffs, refusals, stuck users."),
     Command("stickiness", "stickiness:stickiness", "Show or switch stickiness."),
-    Command("reload", "reload:reload", "Make a server read its registry file again."),
+    Command("reload", "reload:reload", "Take up the registry file, or show what changes."),
     Command("audit", "audit:audit", "Prove the audit of a store, or export it for a SIEM."),
     Command("export-user", "export_user:export_user", "Export all data stored about a user."),
     Command("token", "token:token", "Print a signed token, for --sign-in development."),

@@ -58,10 +58,10 @@ def reload(
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a server read its registry file again, or show what that would change.
+    """Take up the registry file, or show what changes.
 
-    A server with --reload manual does so only when asked. --tenant: whose sessions are counted; "*"
-    counts all.
+    The server reads its file again. With --reload manual it does so only when asked. --tenant:
+    whose sessions are counted; "*" counts all.
     """
     if agents and not validate_only:
         message = "--agents is only for --validate-only; the server reads its own file"

@@ -15,8 +15,10 @@ GIVEN_ELSEWHERE = {
     RouteReason.TASK_COMPLETED,
     RouteReason.TASK_RESUMED,
     RouteReason.CONSULTED,
+    RouteReason.DEGRADED,
 }
-"""Reasons of dispatches that follow an answer or an approval, rather than a message."""
+"""Reasons of dispatches that follow an answer or an approval, rather than a message; and the one of
+a message that a client decided alone."""
 
 
 def test_page_shows_the_table_as_it_is():

@@ -148,7 +148,7 @@ def test_fingerprint_is_what_earlier_releases_stored(request_, fingerprint, dige
         (
             pb.CompleteTurnRequest,
             COMPLETE_FINGERPRINT,
-            {"session_id", "user_id", "request_id", "agent_id"},
+            {"session_id", "user_id", "request_id", "agent_id", "lease_token"},
         ),
         (
             pb.SetActiveAgentRequest,
