@@ -21,7 +21,7 @@ from routing_service.server import process
 _serve = process.serve
 
 
-async def serve_and_count(*given: Any) -> None:
+async def serve_and_count(*given: Any, **more: Any) -> None:
     """Run the normal command."""
     out = Path(os.environ["TORTURE_COUNTS"])
 
@@ -31,7 +31,7 @@ async def serve_and_count(*given: Any) -> None:
             file.write(f"{len(asyncio.all_tasks())} {len(gc.get_objects())}\n")
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, write)
-    await _serve(*given)
+    await _serve(*given, **more)
 
 
 if __name__ == "__main__":

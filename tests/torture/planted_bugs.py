@@ -475,7 +475,7 @@ def task_left_open_by_reset() -> None:
 
         return not_cancelled
 
-    put(session, "_evolve_task", made)
+    put(session, "evolve_task", made)
 
 
 @bug("tests/unit/core/test_topics.py::test_agent_that_owns_the_session_keeps_its_user")
