@@ -344,6 +344,8 @@ async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypat
         return Attached(registry)
 
     monkeypatch.setattr(Model, "for_registry", for_registry)
+    # What a thousand tests before left is not looked through by each of the collections below.
+    gc.freeze()
     async with named(tmp_path) as service:
         source, file = service.server._parts.source, tmp_path / "agents.yaml"
 
