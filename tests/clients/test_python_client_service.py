@@ -118,7 +118,7 @@ async def test_a_paused_task_goes_on_when_a_person_approves(client):
         pending.task_id, pending.request_id, "APPROVE", user_id="ana", comment="go on", info=info
     )
     assert (again, info.replayed) == (resumed, True)
-    with pytest.raises(errors.RequestNotOpen):
+    with pytest.raises(errors.ApprovalDecided):
         await client.resume_task(pending.task_id, pending.request_id, "REJECT", user_id="ana")
 
 

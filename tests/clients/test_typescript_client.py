@@ -242,7 +242,7 @@ async def test_langgraph_asks_for_approvals_that_survive_restarts(built, tmp_pat
         [again] = await run(live, "decide", approval, "APPROVE")
         assert (again["texts"], refunds()) == ([], ["120"])
         [contrary] = await run(live, "decide", approval, "REJECT")
-        assert contrary["error"] == "RequestNotOpen"
+        assert contrary["error"] == "ApprovalDecided"
         [first] = await run(live, "say", "refund 1 and 2")
         [second] = await run(live, "decide", json.dumps(first["approval"]), "REJECT")
         [last] = await run(live, "decide", json.dumps(second["approval"]), "APPROVE")
