@@ -5,12 +5,15 @@ import inspect
 
 import pytest
 
+from routing_service.storage.queue_entries import LeaseWish, QueueEntry
 from routing_service.storage.store import CURSOR_START, Store, StoreClosed
 
 
 def every_call(store, make):
     """One call of every method but close, by name."""
     key = make.key()
+    entry = QueueEntry("vat", 10, "chat-1", "request-1")
+    wish = LeaseWish("", "token-1", "worker-1", 1_000_000)
     return {
         "append": lambda: store.append(make.append()),
         "load": lambda: store.load(key),
@@ -34,6 +37,10 @@ def every_call(store, make):
         "wait_for_changes": lambda: store.wait_for_changes(0, 0.0),
         "due_sessions": lambda: store.due_sessions(1, 1),
         "acquire_lease": lambda: store.acquire_lease("name", "holder", 1, 2),
+        "read_queue": lambda: store.read_queue("acme", "vat", None, 1),
+        "find_item": lambda: store.find_item("acme", entry),
+        "lease_item": lambda: store.lease_item("acme", entry, wish),
+        "mend_queue": lambda: store.mend_queue("acme", (entry,), ()),
         "erase_before": lambda: store.erase_before(key, 1, b""),
         "delete_session": lambda: store.delete_session(key, 1),
         "probe_write": store.probe_write,
