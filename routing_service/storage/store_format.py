@@ -51,7 +51,10 @@ async def present_format(store: Store) -> int:
     """
     number = await read_format(store)
     if number is None:
-        return OLDEST_FORMAT if await store.list_tenants("", 1) else NEWEST_FORMAT
+        if not await store.list_tenants("", 1):
+            return NEWEST_FORMAT
+        # What is there now may be the number itself: another server found the store empty as well.
+        number = await read_format(store) or OLDEST_FORMAT
     if number > NEWEST_FORMAT:
         where = "the store's format"
         raise SchemaTooNew(where, number, NEWEST_FORMAT)
