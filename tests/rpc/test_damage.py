@@ -167,7 +167,7 @@ async def exported(service):
 
 
 NEWER_STATE = (
-    "UPDATE sessions SET state = CAST(replace(state, '{\"v\":1', '{\"v\":2') AS BLOB) "
+    "UPDATE sessions SET state = CAST(replace(state, '{\"v\":1', '{\"v\":9') AS BLOB) "
     "WHERE session_id = 'hurt'"
 )
 NEWER_EVENT = (
