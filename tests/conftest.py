@@ -48,19 +48,27 @@ workers but one. Builds share locks, so they lie beside each other, with one wor
 
 
 LONG = (
+    "tests/clients/test_browser_chat.py",
     "tests/clients/test_frontends_together.py",
+    "tests/clients/test_go_client.py",
+    "tests/clients/test_java_client.py",
+    "tests/clients/test_typescript_client.py",
+    "tests/compatibility/",
     "tests/dialogues/",
     "tests/docs/test_pages.py",
     "tests/replicas/",
-    "tests/simulation/test_exhaustive.py",
-    "tests/stored_data/test_moving.py",
-    "tests/stored_data/test_private_files.py",
+    "tests/rpc/test_damaged_stats.py",
+    "tests/rpc/test_server_lifecycle.py",
+    "tests/simulation/",
+    "tests/stored_data/",
     "tests/torture/",
     "tests/unit/cli/test_topics.py",
+    "tests/unit/storage/postgres/",
+    "tests/unit/storage/redis/",
     "tests/unit/test_touched_files.py",
 )
 """What `make test` leaves to `make test-long`: processes that are killed, engines that fail, pages
-and changes that are tried out, public conversations, every short history."""
+and changes that are tried out, public conversations, histories, clients in other languages."""
 
 
 @pytest.hookimpl(tryfirst=True)  # Before tests are chosen by their marks.
