@@ -7,7 +7,6 @@ import time
 
 import pytest
 
-from routing_service.cli import main
 from routing_service.examples import EXAMPLES
 
 GOOD = """\
@@ -20,19 +19,6 @@ agents:
   - {id: support, name: Support, handoff_to: [billing], enabled: false}
 """
 BAD = GOOD.replace("on_complete: support", "on_complete: suport").replace("version: 7\n", "")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Return what runs a command line: (exit code, stdout, stderr)."""
-
-    def run_it(*argv):
-        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return run_it
 
 
 @pytest.fixture

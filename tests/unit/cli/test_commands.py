@@ -29,19 +29,6 @@ def target():
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Return what runs a command line: (exit code, stdout, stderr)."""
-
-    def run_it(*argv):
-        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return run_it
-
-
-@pytest.fixture
 def ask(run, target):
     """Return what runs a command on the server and must succeed: its stdout."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 
 import pytest
 
-from routing_service.cli import embedded_server, main
+from routing_service.cli import embedded_server
 from routing_service.cli.embedded_server import server_in_thread
 from routing_service.examples import EXAMPLES
 from routing_service.settings.settings import Settings
@@ -15,19 +14,13 @@ from tests.rpc.tls_files import Authority
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Return what runs a command line: (exit code, stdout, stderr)."""
+def run(run, monkeypatch, tmp_path):
+    """Return the same, where no credential lies and none is set."""
     monkeypatch.chdir(tmp_path)
     for name in ("TOKEN", "TOKEN_FILE", "TLS_CA", "TARGET"):
         monkeypatch.delenv(f"AGENT_ROUTING_{name}", raising=False)
 
-    def run_it(*argv):
-        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return run_it
+    return run
 
 
 @contextmanager

@@ -9,23 +9,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from routing_service import __version__
-from routing_service.cli import main
 from routing_service.cli.embedded_server import server_in_thread
 from routing_service.cli.starter import STORES
 from routing_service.registry.file import check_registry_file
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Return what runs a command line: (exit code, stdout, stderr)."""
-
-    def run_it(*argv):
-        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return run_it
 
 
 def test_what_it_writes_is_served_and_answers(run, tmp_path):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+from functools import partial
 from importlib import resources
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing_service.cli import main
 from routing_service.core.markers import cut_markers
 from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Sticks
 from routing_service.examples import EXAMPLES
@@ -393,16 +392,9 @@ def test_any_names_give_a_text_within_its_bound(names, locale, on_complete, stic
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
-    """Return what runs a command line: (exit code, stdout, stderr)."""
-
-    def run_it(*argv):
-        monkeypatch.setattr(sys, "argv", ["agent-routing", "agents", *argv])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return run_it
+def run(run):
+    """Return what runs the command agents: (exit code, stdout, stderr)."""
+    return partial(run, "agents")
 
 
 def test_instructions_of_a_file_are_printed_as_they_are(run):

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import psycopg
 import pytest
 from structlog.testing import capture_logs
 
-from routing_service.cli import main
 from routing_service.storage.migrate_store import Migrated, migrate_store
 from routing_service.storage.open_store import StoreUrlInvalid, open_store
 from routing_service.storage.postgres import schema as postgres_schema
@@ -223,19 +221,6 @@ async def test_user_without_the_right_to_change_tables_can_serve(
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement.format(schema))
             connection.rollback()
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Return a function that runs a command line and returns (exit code, stdout, stderr)."""
-
-    def run_it(*argv):
-        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return run_it
 
 
 def test_command_migrates_and_says_from_where_to_where(run, url, schema):
