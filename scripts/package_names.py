@@ -49,7 +49,7 @@ MANIFESTS: Final = (
 )
 
 RESERVED: Final = ("example.com", "com.example")
-"""In a name: below the domain that nobody can own, so the name is a stand-in."""
+"""In a name: below a domain that cannot be owned, so the name is a stand-in."""
 
 SETTABLE: Final = ("npm", "go", "maven-group", "home")
 """The names that are unlike any other text. The others are also names of Python distributions."""

@@ -15,7 +15,6 @@ def decide_abandon(draft: Draft, command: Abandon) -> Decision:
     place = InboxPlace(command.agent_id, command.dispatched_us, command.request_id)
     turn = find_waiting(state, place)
     if turn is not None:
-        last_used_us = state.last_used_us
         abandon(draft, turn, "limit")
-        draft.add(ev.TimePassed(last_used_us=last_used_us))
+        draft.add(ev.TimePassed(last_used_us=state.last_used_us))
     return Decision(events=tuple(draft.events))

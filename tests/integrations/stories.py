@@ -342,7 +342,7 @@ async def test_consulted_agent_answers_the_agent_that_asked(
 
 
 async def test_refused_consultation_is_read_by_the_model(program, client, session):
-    """An agent that nobody has: the asker runs again and reads why."""
+    """An unknown agent: the asker runs again and reads why."""
     script = Script(
         invoices=lambda seen: (
             Say("I do not know.")

@@ -131,7 +131,7 @@ async def test_two_people_have_to_approve_and_neither_is_the_user(tmp_path):
         (open_request,) = status.open_requests
         assert went(open_request) == ("support", "TASK_RESUMED")
         assert open_request.resume.decision == APPROVE
-        # Whoever approved gets the answer that decided; a reject is told whose decision stands.
+        # All who approved get the answer that decided; a reject learns whose decision stands.
         assert await approver["bea"]("ResumeTask", decision("s", paused)) == second
         refused = await refused_to(approver["bea"]("ResumeTask", decision("s", paused, REJECT)))
         assert tuple(refused) == ("FAILED_PRECONDITION", "APPROVAL_DECIDED")

@@ -335,6 +335,15 @@ class Attached:
         return SCENE.judge(question)  # type: ignore[return-value]
 
 
+@pytest.fixture
+def only_own_garbage():
+    """What the tests before left is not looked through by each collection of this one."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("only_own_garbage")
 async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypatch):
     """At most two stay: the active one, and the one before for running decisions."""
     made: list[weakref.ref[Registry]] = []
@@ -344,8 +353,6 @@ async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypat
         return Attached(registry)
 
     monkeypatch.setattr(Model, "for_registry", for_registry)
-    # What a thousand tests before left is not looked through by each of the collections below.
-    gc.freeze()
     async with named(tmp_path) as service:
         source, file = service.server._parts.source, tmp_path / "agents.yaml"
 

@@ -56,7 +56,7 @@ LEASE_S_DEFAULT: Final = 30.0
 
 ATTEMPTS_DEFAULT: Final = 3
 """How often a function that raises is tried, before its turn ends with a failure. The service
-abandons a turn after five leases that nobody completed."""
+abandons a turn after five leases without an answer."""
 
 STOP_S_DEFAULT: Final = 20.0
 """How long running functions may take to end when the worker stops; then their turns are given
