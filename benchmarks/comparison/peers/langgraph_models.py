@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -12,6 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool, tool
+from langgraph.checkpoint.sqlite import SqliteSaver
 from scripted import TOOL, HandOver, LookUp, Say, Seen, Story, decide, look_up
 
 PREFIX = "transfer_to_"
@@ -116,3 +119,34 @@ def stored(values: Mapping[str, Any], upcoming: Sequence[str]) -> dict[str, Any]
         "active": values.get("active_agent") or "",
         "unfinished": json.dumps(list(upcoming)) if upcoming else "",
     }
+
+
+class Threads:
+    """A graph with the SQLite checkpointer, one thread for each session."""
+
+    def compile(self, builder: Any, path: Path) -> None:
+        """Compile a graph with its file."""
+        self.connection = sqlite3.connect(path, check_same_thread=False)
+        self.app = builder.compile(checkpointer=SqliteSaver(self.connection))
+
+    async def send(self, session: str, text: str, request_id: str) -> Mapping[str, Any]:
+        """Invoke the graph."""
+        return answer(self.app.invoke(given(text, request_id), _of(session), durability="sync"))
+
+    async def resume(self, session: str, text: str, request_id: str) -> Mapping[str, Any]:
+        """Continue the thread from its last checkpoint."""
+        del text, request_id
+        return answer(self.app.invoke(None, _of(session), durability="sync"))
+
+    async def read(self, session: str) -> Mapping[str, Any]:
+        """Read the thread's state."""
+        state = self.app.get_state(_of(session))
+        return stored(state.values, state.next)
+
+    async def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+
+def _of(session: str) -> Any:
+    return {"configurable": {"thread_id": session}}

@@ -7,22 +7,18 @@ continued as in the swarm.
 
 from __future__ import annotations
 
-import sqlite3
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 warnings.simplefilter("ignore")
 
-from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: E402
 from langgraph.prebuilt import create_react_agent  # noqa: E402
-from langgraph_models import PREFIX, Scripted, answer, given, stored, tools_of  # noqa: E402
+from langgraph_models import PREFIX, Scripted, Threads, tools_of  # noqa: E402
 from langgraph_supervisor import create_handoff_tool, create_supervisor  # noqa: E402
 from scripted import Story, main  # noqa: E402
 
 
-class Supervised:
+class Supervised(Threads):
     """The story's specialists under a supervisor."""
 
     async def open(self, story: Story, folder: Path) -> None:
@@ -40,30 +36,7 @@ class Supervised:
             ],
             supervisor_name=story.home,
         )
-        self.connection = sqlite3.connect(folder / "supervisor.db", check_same_thread=False)
-        self.app = builder.compile(checkpointer=SqliteSaver(self.connection))
-
-    async def send(self, session: str, text: str, request_id: str) -> Mapping[str, Any]:
-        """Invoke the supervisor."""
-        return answer(self.app.invoke(given(text, request_id), _of(session), durability="sync"))
-
-    async def resume(self, session: str, text: str, request_id: str) -> Mapping[str, Any]:
-        """Continue the thread from its last checkpoint."""
-        del text, request_id
-        return answer(self.app.invoke(None, _of(session), durability="sync"))
-
-    async def read(self, session: str) -> Mapping[str, Any]:
-        """Read the thread's state."""
-        state = self.app.get_state(_of(session))
-        return stored(state.values, state.next)
-
-    async def close(self) -> None:
-        """Close the file."""
-        self.connection.close()
-
-
-def _of(session: str) -> Any:
-    return {"configurable": {"thread_id": session}}
+        self.compile(builder, folder / "supervisor.db")
 
 
 if __name__ == "__main__":
