@@ -136,12 +136,10 @@ def figures_page(
 ) -> tuple[str, str]:
     """Return the metrics page as it is now, and its content type. accept: see metrics_page."""
     from routing_service.telemetry.prometheus_text import (  # noqa: PLC0415 - a server without the page starts faster
-        InboxCounts,
         ServerFigures,
         metrics_page,
     )
 
-    found = inbox.figures(time.time_ns() // 1_000)
     return metrics_page(
         counts.metrics.snapshot(),
         ServerFigures(
@@ -161,15 +159,7 @@ def figures_page(
             log_lines_lost=counts.lines_lost(),
             writes=store.write_figures,
             topics=topics.figures,
-            inbox=InboxCounts(
-                workers=inbox.watches,
-                offers=found.offers,
-                redeliveries=found.redeliveries,
-                leases_lost=found.leases_lost,
-                abandoned=found.abandoned,
-                depth=found.depth,
-                oldest_s=found.oldest_s,
-            ),
+            inbox=inbox.figures(time.time_ns() // 1_000),
             sign_in_keys_age_s=None if keys_age_s is None else keys_age_s(),
         ),
         __version__,

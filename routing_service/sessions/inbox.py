@@ -16,7 +16,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -76,8 +76,10 @@ class Offer:
 
 @dataclass(slots=True)
 class InboxFigures:
-    """Counts since the server began."""
+    """What the workers of this process did; depth and oldest_s are of this moment."""
 
+    workers: int = 0
+    """Workers that are connected."""
     offers: int = 0
     redeliveries: int = 0
     leases_lost: int = 0
@@ -152,18 +154,16 @@ class Inbox:
         """Take the handler whose sessions have the turns; it is made with ``entries_changed``."""
         self._handler = handler
 
-    @property
-    def watches(self) -> int:
-        """The number of connected workers."""
-        return self._watches
-
     def figures(self, now_us: int) -> InboxFigures:
         """Return the counts, and depth and age of the watched queues."""
-        counts = self._counts
-        counts.depth = sum(queue.depth for queue in self._queues.values())
-        ages = [now_us - queue.oldest_us for queue in self._queues.values() if queue.oldest_us]
-        counts.oldest_s = max(0, *ages, 0) / 1_000_000
-        return counts
+        queues = self._queues.values()
+        ages = (now_us - queue.oldest_us for queue in queues if queue.oldest_us)
+        return replace(
+            self._counts,
+            workers=self._watches,
+            depth=sum(queue.depth for queue in queues),
+            oldest_s=max(0, max(ages, default=0)) / 1_000_000,
+        )
 
     def entries_changed(self, append: Append) -> None:
         """Note what a commit of this process has put and dropped."""

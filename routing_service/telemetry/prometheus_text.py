@@ -24,6 +24,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from routing_service.sessions.inbox import InboxFigures
 from routing_service.storage.write_figures import (
     GROUP_WRITES_BOUNDS,
     WRITE_SECONDS_BOUNDS,
@@ -92,20 +93,7 @@ class ServerFigures:
     writes: WriteFigures | None
     topics: TopicFigures | None = None
     sign_in_keys_age_s: float | None = None
-    inbox: InboxCounts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InboxCounts:
-    """What the workers of this process did. depth and oldest_s are of the inboxes they watch."""
-
-    workers: int
-    offers: int
-    redeliveries: int
-    leases_lost: int
-    abandoned: int
-    depth: int
-    oldest_s: float
+    inbox: InboxFigures | None = None
 
 
 Samples = Iterable[tuple[Mapping[str, str], float]]
@@ -159,7 +147,7 @@ def _of_calls(counted: MetricsSnapshot) -> Iterator[Metric]:
     yield made
 
 
-def _of_inbox(inbox: InboxCounts | None) -> Iterator[Metric]:
+def _of_inbox(inbox: InboxFigures | None) -> Iterator[Metric]:
     if inbox is None:
         return
     yield _gauge("inbox_workers", "Workers that are connected to this process.", inbox.workers)

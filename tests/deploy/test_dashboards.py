@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from routing_service.sessions.inbox import InboxFigures
 from routing_service.storage.write_figures import WriteFigures
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import CallCounter, Metrics
-from routing_service.telemetry.prometheus_text import InboxCounts, ServerFigures, metrics_page
+from routing_service.telemetry.prometheus_text import ServerFigures, metrics_page
 from routing_service.topics.detection import TopicFigures
 from scripts.make_dashboard import MADE_FROM_ID, up_to_date
 
@@ -61,7 +62,7 @@ def page():
         writes=WriteFigures(),
         topics=TopicFigures(bound=0.1, ask_share=0.2, failures={"late": 1}, is_ready=True),
         sign_in_keys_age_s=12.5,
-        inbox=InboxCounts(
+        inbox=InboxFigures(
             workers=1, offers=2, redeliveries=1, leases_lost=1, abandoned=0, depth=3, oldest_s=0.5
         ),
     )
