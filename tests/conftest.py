@@ -47,6 +47,10 @@ LONG_FIRST = (
 workers but one. Builds share locks, so they lie beside each other, with one worker."""
 
 
+LONG_TIMEOUT_S = 300
+"""For a long test without a limit of its own: a quarter of a minute alone was over a minute on a
+machine that also ran engines and toolchains."""
+
 LONG = (
     "tests/clients/test_browser_chat.py",
     "tests/clients/test_frontends_together.py",
@@ -83,6 +87,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(LONG):
             item.add_marker("long")
+            # The command gives the torture tests their limit.
+            if not any(map(item.get_closest_marker, ("timeout", "torture"))):
+                item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
 
     def place(item: pytest.Item) -> int:
         long = (at for at, path in enumerate(LONG_FIRST) if item.nodeid.startswith(path))

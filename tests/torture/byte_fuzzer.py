@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import json
 import logging
 import sys
@@ -27,6 +28,9 @@ import structlog
 
 PATH_BYTES: Final = 2
 
+QUIET_S: Final = 240
+"""How often the fuzzer prints where it is: a test that was ended then says why."""
+
 RENEWED_EVERY: Final = 4_000
 """Inputs after which the server is a new one: a session with thousands of turns is slow to list."""
 
@@ -41,6 +45,7 @@ def main() -> None:
     parser.add_argument("--registry", required=True)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    faulthandler.dump_traceback_later(QUIET_S, repeat=True)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with TemporaryDirectory() as corpus:
         for number, (path, data) in enumerate(seeds()):
