@@ -59,9 +59,24 @@ test-clients: $(INSTALLED) ## test the clients of other languages at length: rac
 test-integrations: $(INSTALLED) ## test the adapters of agent frameworks, each in its own environment
 	@scripts/integrations.sh $(VENV) $(frameworks)
 
+TORTURE = $(BIN)/python -m pytest -m torture --timeout 3600 --capture=no
+
+# All of it takes about two hours on two cores without other work, so it has three parts.
 .PHONY: torture
 torture: $(INSTALLED) ## run the long tests: kills, faults, load; prints their figures
-	@$(BIN)/python -m pytest -m torture --timeout 3600 --capture=no $(args)
+ifdef args
+	@$(TORTURE) $(args)
+else
+	@$(MAKE) --keep-going --no-print-directory torture-replicas torture-server torture-inputs
+endif
+
+.PHONY: torture-replicas torture-server torture-inputs
+torture-replicas: $(INSTALLED)
+	@$(TORTURE) tests --ignore tests/torture
+torture-server: $(INSTALLED)
+	@$(TORTURE) tests/torture --ignore tests/torture/test_fuzz.py --ignore tests/torture/test_inbox_kills.py
+torture-inputs: $(INSTALLED)
+	@$(TORTURE) tests/torture/test_fuzz.py tests/torture/test_inbox_kills.py
 
 .PHONY: lint
 lint: lint-style lint-types lint-layers lint-contract lint-spelling ## check style, types, layers, the contract and spelling (all of it: make -k lint)

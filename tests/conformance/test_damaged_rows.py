@@ -4,8 +4,10 @@ import sqlite3
 from contextlib import closing
 
 import pytest
+from msgspec import structs
+from structlog.testing import capture_logs
 
-from routing_service.storage.dynamodb.keys import HEAD
+from routing_service.storage.dynamodb.keys import HEAD, audit_name, log_name, sequence_pk
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import CURSOR_START, DAMAGED, SessionKey, StoreCorrupt
@@ -174,3 +176,60 @@ async def test_erasing_takes_the_content_of_a_damaged_audit_entry(spoilt, make):
     assert entry.data in (b"", DAMAGED)
     found, _ = await spoilt.read_audit("acme", None, CURSOR_START, 10)
     assert [entry.data for entry in found if entry.session_id != "chat-1"][-1] == AUDIT_DATA
+
+
+async def unname_redis(engine, key):
+    """Entries of the log and of the due sessions that are too short to name a session."""
+    names = engine._keys.session(key)
+    position = 1 + int(await engine._read("GET", names.counter))
+    await engine._write(("XADD", names.log, f"0-{position}", "e", b"short"))
+    await engine._write(("SET", names.counter, position))
+    await engine._write(("ZADD", names.due, 0, b"\0"))
+
+
+async def unname_dynamodb(engine, key):
+    """Places of the log and of the audit that have lost their session."""
+    for name in (log_name(key), audit_name(key.tenant)):
+        last = (await engine._api.query(sequence_pk(name), "!", "~", limit=10))[-1]
+        await engine._api.on_table(
+            "update_item",
+            Key={attribute: last[attribute] for attribute in ("pk", "sk")},
+            UpdateExpression="REMOVE session_id",
+        )
+
+
+UNNAME = {"redis": unname_redis, "dynamodb": unname_dynamodb}
+
+
+async def test_entry_that_names_no_session_stands_alone(lasting_engine, make):
+    """One in the log failed every watch, one among the due sessions every sweep."""
+    name = lasting_engine.engine.name
+    if name not in UNNAME:
+        pytest.skip(f"{name} reads the log from the changes themselves")
+    store = await lasting_engine.open()
+    appended = []
+    for session_id in ("chat-0", "chat-1", "chat-2"):
+        key = make.key(session_id)
+        await store.append_audit(make.audit(session_id, data=AUDIT_DATA))
+        await store.append(structs.replace(make.append(key, events=EVENTS), due_us=7))
+        appended.append(key)
+        if session_id == "chat-1":
+            await UNNAME[name](store._engine, key)
+    left = {key for key in appended if (name, key.session_id) != ("dynamodb", "chat-1")}
+    with capture_logs() as logs:
+        for limit in (1, 10):
+            found, cursor = [], CURSOR_START
+            while True:
+                page, cursor = await store.read_log(cursor, limit)
+                if not page:
+                    break
+                found += page
+            assert {key for key, _ in found} == left, limit
+        assert set(await store.due_sessions(10, 10)) == set(appended)
+        entries, _ = await store.read_audit("acme", None, CURSOR_START, 10)
+    # The change that the log has lost is still in its session.
+    assert (await store.load(make.key("chat-1"))).revision == 1
+    assert [entry.data for entry in entries].count(AUDIT_DATA) == len(left)
+    assert len(entries) == len(appended)
+    said = {line["event"] for line in logs if line["log_level"] == "error"}
+    assert said == {"log_entry_damaged"} | ({"due_entry_damaged"} if name == "redis" else set())

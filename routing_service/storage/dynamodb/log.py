@@ -6,13 +6,19 @@ to a deleted session. A reader at the end of the log costs one call.
 The log is LOG_SHARDS sequences; a session is always in the same one, so its changes are in their
 order. A cursor has a place in each. A page takes the earliest of what the sequences have next,
 which promises nothing across sessions: processes' clocks differ.
+
+A damaged place is skipped, with a line in the server's log: it names no session any more, and the
+change that it named is still in its session.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
+
+import structlog
 
 from routing_service.storage.dynamodb import keys
 from routing_service.storage.dynamodb.api import Api
@@ -25,6 +31,7 @@ from routing_service.storage.dynamodb.items import (
     to_listed_change,
     to_revision,
     to_time_us,
+    to_write_id,
 )
 from routing_service.storage.dynamodb.sequence import (
     LOOK_PAUSE_MAX_S,
@@ -33,7 +40,15 @@ from routing_service.storage.dynamodb.sequence import (
     Stretch,
 )
 from routing_service.storage.page_cursor import Places, check_reached
-from routing_service.storage.store import AuditEntry, Change, SessionKey
+from routing_service.storage.store import (
+    AuditEntry,
+    Change,
+    SessionKey,
+    StoreCorrupt,
+    damaged_entry,
+)
+
+_log = structlog.get_logger(__name__)
 
 READERS_KEPT_MAX: Final = 256
 """Readers at the log's end whose last read is remembered."""
@@ -127,16 +142,14 @@ class LogReader:
         while place < given and len(entries) < limit:
             left = limit - len(entries)
             stretch = await self._sequences.after(name, place, upto=given, limit=left)
-            sessions = [to_key(item) for _, item in stretch.taken]
-            wanted = [
-                (keys.session_pk(session), keys.audit_sk(at))
-                for session, (at, _) in zip(sessions, stretch.taken, strict=True)
-            ]
+            places = [(_session_of(tenant, item), at) for at, item in stretch.taken]
+            sessions = [session for session, _ in places]
+            wanted = [(keys.session_pk(session), keys.audit_sk(at)) for session, at in places]
             found = await self._api.get_many([key(*where) for where in wanted])
             entries += [
-                to_audit(session, found[where])
+                to_audit(session, found[where]) if where in found else damaged_entry(session)
                 for session, where in zip(sessions, wanted, strict=True)
-                if where in found
+                if where in found or not session.session_id
             ]
             place = stretch.reached
             if stretch.is_held:
@@ -152,7 +165,7 @@ class LogReader:
         counters = await self._sequences.counters(names)
         for place, counter in zip(places, counters, strict=True):
             check_reached(place, counter.given)
-        return await asyncio.gather(
+        stretches = await asyncio.gather(
             *(
                 self._sequences.after(name, place, upto=counter.given, limit=limit)
                 if counter.given > place
@@ -160,6 +173,7 @@ class LogReader:
                 for name, place, counter in zip(names, places, counters, strict=True)
             )
         )
+        return list(map(_readable, names, stretches))
 
     async def _changes(self, chosen: Sequence[Item]) -> list[tuple[SessionKey, Change]]:
         sessions = [to_key(item) for item in chosen]
@@ -200,6 +214,27 @@ def _choose(stretches: Sequence[Stretch], places: Places, limit: int) -> tuple[l
         else:
             after.append(places[shard])
     return chosen, tuple(after)
+
+
+def _readable(name: str, stretch: Stretch) -> Stretch:
+    """Leave out the places that cannot be read."""
+    taken = []
+    for place, item in stretch.taken:
+        try:
+            to_time_us(item), to_key(item), to_revision(item), to_write_id(item)
+        except StoreCorrupt:
+            _log.error("log_entry_damaged", sequence=name, position=place)
+        else:
+            taken.append((place, item))
+    return replace(stretch, taken=taken)
+
+
+def _session_of(tenant: str, place: Item) -> SessionKey:
+    """Return the session of an audit entry's place; "" for its id if that is damaged."""
+    try:
+        return to_key(place)
+    except StoreCorrupt:
+        return SessionKey(tenant, "")
 
 
 async def _nothing(place: int) -> Stretch:

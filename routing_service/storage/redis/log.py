@@ -5,7 +5,8 @@ positions in the order of the commits, so no entry can come in between entries t
 
 A shard's log has the changes' names and not the changes, so erasing or deleting a change happens in
 one place. An entry whose change is missing, or belongs to another session that took the name, is
-skipped.
+skipped. So is one that is damaged, with a line in the server's log: it names no session any more,
+and the change that it named is still in its session.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import structlog
+
 from routing_service.storage.page_cursor import Places, check_reached
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import SHARDS, Keys
 from routing_service.storage.redis.pipeline import Pipeline
 from routing_service.storage.redis.records import change_position, to_listed_change, to_logged
 from routing_service.storage.redis.scripts import Command
-from routing_service.storage.store import Change, SessionKey
+from routing_service.storage.store import Change, SessionKey, StoreCorrupt
+
+_log = structlog.get_logger(__name__)
 
 SHARD_ENTRIES_MIN: Final = 16
 """The minimum read of a shard's log, even if its share of a page is smaller."""
@@ -115,9 +120,13 @@ class LogReader:
         for shard, entries in zip(shards, await self._pipeline.call(commands), strict=True):
             for entry_id, (_, value) in entries:
                 position = int(entry_id.partition(b"-")[2])
-                time_us, key, revision = to_logged(value)
-                shard.read.append((time_us, position, key, revision))
                 shard.read_to = position
+                try:
+                    time_us, key, revision = to_logged(value)
+                except StoreCorrupt:
+                    _log.error("log_entry_damaged", shard=shard.number, position=position)
+                    continue
+                shard.read.append((time_us, position, key, revision))
             if len(entries) < count:
                 shard.read_to = shard.count
 

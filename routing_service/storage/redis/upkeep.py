@@ -15,6 +15,8 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+import structlog
+
 from routing_service.storage.redis.connection import Reply
 from routing_service.storage.redis.keys import SHARDS, Keys, SessionKeys, session_of, text_bytes
 from routing_service.storage.redis.pipeline import Pipeline
@@ -29,15 +31,20 @@ from routing_service.storage.store import (
     StoreCorrupt,
 )
 
+_log = structlog.get_logger(__name__)
+
 NAME_BYTES: Final = 8
 """Random bytes in the name of a deleted session's remains, which keep several of one name apart."""
+
+DAMAGED_BYTES_SHOWN: Final = 64
+"""Of an entry that cannot be read, so that an operator finds it."""
 
 BATCH: Final = ERASE_CHANGES_MAX
 """Rows that one script touches: other calls wait no longer than for a group of appends."""
 
 
 async def due_sessions(pipeline: Pipeline, keys: Keys, now_us: int, limit: int) -> list[SessionKey]:
-    """Read what is due, the earliest first."""
+    """Read what is due, the earliest first. A damaged entry is skipped, with a line in the log."""
     # Members begin with their time: those below the next microsecond are due.
     end = b"(" + number(min(max(now_us, -1), INT_MAX) + 1)
     commands: list[Command] = [
@@ -45,7 +52,13 @@ async def due_sessions(pipeline: Pipeline, keys: Keys, now_us: int, limit: int) 
     ]
     members = [member for reply in await pipeline.call(commands) for member in reply]
     assert len(members) <= SHARDS * limit
-    return [key for _, key in sorted(map(to_due, members))[:limit]]
+    due = []
+    for member in members:
+        try:
+            due.append(to_due(member))
+        except StoreCorrupt:
+            _log.error("due_entry_damaged", entry=member[:DAMAGED_BYTES_SHOWN].hex())
+    return [key for _, key in sorted(due)[:limit]]
 
 
 async def acquire_lease(
