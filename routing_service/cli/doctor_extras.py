@@ -11,10 +11,11 @@ from typing import Final
 
 from routing_service.cli.doctor_checks import Finding
 from routing_service.settings.settings import Settings
-from routing_service.telemetry.tracing import MODULES as OTEL_MODULES
+from routing_service.telemetry.otlp import MODULES as OTEL_MODULES
 
 _NEEDS: Final[tuple[tuple[str, Callable[[Settings], bool], str, tuple[str, ...]], ...]] = (
     ("traces", lambda it: it.traces != "off", "otel", OTEL_MODULES),
+    ("metrics", lambda it: it.metrics != "off", "otel", OTEL_MODULES),
     (
         "web_listen",
         lambda it: bool(it.web_listen),

@@ -51,6 +51,8 @@ from routing_service.topics.topic_detector import TopicModel
 from routing_service.web.wait_limits import WaitLimits
 
 if TYPE_CHECKING:
+    from routing_service.telemetry.otlp_metrics import MetricsExport
+    from routing_service.telemetry.prometheus_text import Figures
     from routing_service.web.web_listener import WebListener
 
 TOPICS_FOLDER: Final = "var"
@@ -101,10 +103,14 @@ def _named_model(settings: Settings, load_model: Callable[[], TopicModel]) -> To
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts kept outside the server and shown on its metrics page."""
+    """Counts kept outside the server and shown on its metrics page.
+
+    export: also sends the page's figures to a collector; None = they are sent nowhere.
+    """
 
     metrics: Metrics = dataclasses.field(default_factory=Metrics)
     lines_lost: Callable[[], int] = lambda: 0
+    export: MetricsExport | None = None
 
 
 class BugsOnly:
@@ -118,8 +124,7 @@ class BugsOnly:
         return log_failure(record, error)
 
 
-def figures_page(
-    accept: str,
+def read_figures(
     *,
     counts: Counts,
     health: HealthService,
@@ -133,14 +138,14 @@ def figures_page(
     store: Store,
     topics: TopicJudge,
     keys_age_s: Callable[[], float] | None,
-) -> tuple[str, str]:
-    """Return the metrics page as it is now, and its content type. accept: see metrics_page."""
+) -> Figures:
+    """Return the figures of the metrics page as they are now."""
     from routing_service.telemetry.prometheus_text import (  # noqa: PLC0415 - a server without the page starts faster
+        Figures,
         ServerFigures,
-        metrics_page,
     )
 
-    return metrics_page(
+    return Figures(
         counts.metrics.snapshot(),
         ServerFigures(
             is_ready=health.is_ready,
@@ -163,7 +168,6 @@ def figures_page(
             sign_in_keys_age_s=None if keys_age_s is None else keys_age_s(),
         ),
         __version__,
-        accept,
     )
 
 
@@ -285,24 +289,23 @@ async def open_listeners(
     return address, admin_address
 
 
-async def end_task(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+async def end_task(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks, all at once, and wait for their ends."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with suppress(asyncio.CancelledError):
+            await task
 
 
-async def start_metrics(
-    settings: Settings, figures: Callable[[str], tuple[str, str]]
-) -> PageListener | None:
-    """Start the Prometheus endpoint if its address is set. Raises ListenFailed.
-
-    figures: returns the page and its content type for an Accept header.
-    """
+async def start_metrics(settings: Settings, figures: Callable[[], Figures]) -> PageListener | None:
+    """Start the Prometheus endpoint if its address is set. Raises ListenFailed."""
     address = settings.metrics_address
     if address is None:
         return None
-    pages = {"/metrics": lambda accept: Page(*figures(accept))}
+    from routing_service.telemetry.prometheus_text import metrics_page  # noqa: PLC0415 - see above
+
+    pages = {"/metrics": lambda accept: Page(*metrics_page(figures(), accept))}
     return await PageListener.start(address, pages, name="metrics")
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -29,7 +29,11 @@ from routing_service.telemetry.call_log import CallLog, configure_logging
 from routing_service.telemetry.call_record import CallObserver
 from routing_service.telemetry.log_privacy import IdHashes, LogKeyInvalid, read_key
 from routing_service.telemetry.metrics import Metrics
-from routing_service.telemetry.tracing import TracesUnavailable, Tracing, open_exporter
+from routing_service.telemetry.otlp import ExporterUnavailable
+from routing_service.telemetry.tracing import Tracing, open_exporter
+
+if TYPE_CHECKING:
+    from routing_service.telemetry.otlp_metrics import MetricsExport
 
 resource: ModuleType | None
 try:
@@ -101,12 +105,13 @@ def run(settings: Settings) -> int:
         error_words=settings.log_error_words,
     )
     _allow_descriptors(settings.connections_max)
-    counts = Counts(Metrics(), lambda: configured.writer.lines_lost)
-    observer: CallObserver = CallLog(configured, counts.metrics)
     try:
         tracing = _tracing(settings, configured.hashes)
-    except TracesUnavailable as error:
+        export = _metrics_export(settings)
+    except ExporterUnavailable as error:
         return _refused(error, EXIT_USAGE)
+    counts = Counts(Metrics(), lambda: configured.writer.lines_lost, export)
+    observer: CallObserver = CallLog(configured, counts.metrics)
     if tracing is not None:
         observer = tracing.observing(observer)
     watchdog = ExitWatchdog(settings.drain_s, configured.writer.flush, EXIT_FAILED)
@@ -126,7 +131,7 @@ def run(settings: Settings) -> int:
 
 
 def _tracing(settings: Settings, hashes: IdHashes | None) -> Tracing | None:
-    """Return the tracing that the settings ask for, or None. Raises TracesUnavailable."""
+    """Return the tracing that the settings ask for, or None. Raises ExporterUnavailable."""
     if settings.traces == "off":
         return None
     return Tracing(
@@ -135,6 +140,17 @@ def _tracing(settings: Settings, hashes: IdHashes | None) -> Tracing | None:
         version=__version__,
         hashes=hashes,
     )
+
+
+def _metrics_export(settings: Settings) -> MetricsExport | None:
+    """Return what sends figures to a collector, or None. Raises ExporterUnavailable."""
+    if settings.metrics == "off":
+        return None
+    from routing_service.telemetry.otlp_metrics import (  # noqa: PLC0415 - a server without it starts faster
+        open_metrics_export,
+    )
+
+    return open_metrics_export(__version__)
 
 
 def _refused(error: Exception, exit_code: int) -> int:

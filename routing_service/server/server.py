@@ -36,11 +36,11 @@ from routing_service.server.parts import (
     Counts,
     check_store_format,
     end_task,
-    figures_page,
     load_registry,
     make_topic_judge,
     open_listeners,
     open_tls_files,
+    read_figures,
     shipped_model,
     start_metrics,
     start_probes,
@@ -72,6 +72,8 @@ from routing_service.topics.detection import TopicJudge
 from routing_service.topics.topic_detector import TopicModel
 
 if TYPE_CHECKING:
+    from routing_service.telemetry.otlp_metrics import MetricsExport
+    from routing_service.telemetry.prometheus_text import Figures
     from routing_service.web.web_listener import WebListener
 
 _log = structlog.get_logger(__name__)
@@ -180,6 +182,23 @@ class _Parts:
             tls=open_tls_files(settings),
         )
 
+    def figures(self, counts: Counts) -> Figures:
+        """Return the figures of the metrics page as they are now."""
+        return read_figures(
+            counts=counts,
+            health=self.health,
+            feed=self.feed,
+            source=self.source,
+            inbox=self.inbox,
+            sweeper=self.sweeper,
+            stats=self.stats,
+            auto_off=self.auto_off,
+            switch=self.switch,
+            store=self.store,
+            topics=self.topics,
+            keys_age_s=self.signing_in.keys_age_s,
+        )
+
     def drain(self, listeners: Listeners) -> None:
         """Send callers to other replicas, and end the calls that have no end of their own."""
         self.draining.set()
@@ -270,10 +289,11 @@ class RoutingServer:
             )
             # A store that opens but cannot be written fails here, not at a caller's first call.
             await store.probe_write()
-            listening = await _listen(
-                parts, opened, observer, counts or Counts(), tracing, shown_id=shown_id
-            )
-            _run_beside(parts, opened, make_probe, tracing)
+            counts = counts or Counts()
+            figures = partial(parts.figures, counts)
+            listening = await _listen(parts, opened, observer, figures, tracing, shown_id=shown_id)
+            _run_beside(parts, opened, make_probe)
+            _run_telemetry(opened, tracing, counts.export, figures)
             stickiness = await parts.switch.now(DEFAULT_TENANT)
             _log_started(parts, listening, stickiness, store_format)
             return cls(parts, listening, opened.pop_all())
@@ -351,7 +371,7 @@ async def _listen(
     parts: _Parts,
     opened: AsyncExitStack,
     observer: CallObserver | None,
-    counts: Counts,
+    figures: Callable[[], Figures],
     tracing: Tracing | None,
     *,
     shown_id: Callable[[str], str],
@@ -398,21 +418,6 @@ async def _listen(
         (routing_handler, parts.health.handler()),
         (admin_handler, *channelz_handlers(parts.signing_in.sign_in)),
     )
-    figures = partial(
-        figures_page,
-        counts=counts,
-        health=parts.health,
-        feed=parts.feed,
-        source=parts.source,
-        inbox=parts.inbox,
-        sweeper=parts.sweeper,
-        stats=parts.stats,
-        auto_off=parts.auto_off,
-        switch=parts.switch,
-        store=parts.store,
-        topics=parts.topics,
-        keys_age_s=parts.signing_in.keys_age_s,
-    )
     metrics = await start_metrics(settings, figures)
     if metrics is not None:
         opened.push_async_callback(metrics.close)
@@ -450,9 +455,7 @@ def _guard(
     opened.push_async_callback(end_task, asyncio.create_task(guard.run(), name="connection guard"))
 
 
-def _run_beside(
-    parts: _Parts, opened: AsyncExitStack, make_probe: MakeProbe, tracing: Tracing | None
-) -> None:
+def _run_beside(parts: _Parts, opened: AsyncExitStack, make_probe: MakeProbe) -> None:
     """Start the background tasks. opened: ends them."""
     probe = make_probe(
         parts.store.probe_write, lambda ready: parts.health.set_ready(is_ready=ready)
@@ -468,12 +471,26 @@ def _run_beside(
         tasks.append(("expiry sweeper", parts.sweeper.run()))
     if parts.tls is not None:
         tasks.append(("TLS files", parts.tls.run()))
-    if tracing is not None:
-        tasks.append(("traces", tracing.run()))
     opened.push_async_callback(parts.signing_in.close)
     tasks += [(name, run()) for name, run in parts.signing_in.running.items()]
     for name, running in tasks:
         opened.push_async_callback(end_task, asyncio.create_task(running, name=name))
+
+
+def _run_telemetry(
+    opened: AsyncExitStack,
+    tracing: Tracing | None,
+    export: MetricsExport | None,
+    figures: Callable[[], Figures],
+) -> None:
+    """Start what sends to collectors. opened: ends both at once, as each may wait for its own."""
+    running: list[asyncio.Task[None]] = []
+    if tracing is not None:
+        running.append(asyncio.create_task(tracing.run(), name="traces"))
+    if export is not None:
+        sending = export.run(lambda: figures().collect())
+        running.append(asyncio.create_task(sending, name="metrics"))
+    opened.push_async_callback(end_task, *running)
 
 
 def _log_started(

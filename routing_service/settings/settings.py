@@ -287,6 +287,12 @@ class Settings:
         "the address of the Prometheus endpoint /metrics: HOST:PORT, [IPV6]:PORT or unix:PATH; "
         "empty = none",
     )
+    metrics: str = _setting(
+        "off",
+        Choice(("off", "otlp")),
+        "sends the same figures to a collector: off, or otlp (set by the OTEL_EXPORTER_OTLP_* and "
+        "OTEL_METRIC_EXPORT_INTERVAL variables); needs the extra otel",
+    )
     traces: str = _setting(
         "off",
         Words("off, otlp or file:PATH", _check_traces),

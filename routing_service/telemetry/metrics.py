@@ -130,6 +130,7 @@ class CallExample(NamedTuple):
     """A traced call of a bucket: an exemplar. end_time_s: since 1970."""
 
     trace_id: str
+    span_id: str
     duration_s: float
     end_time_s: float
 
@@ -199,7 +200,10 @@ class Metrics:
         latencies.sum_s += duration_s
         # Only a sampled trace can be found again.
         if record.traceparent and record.traceparent[-1] == "1":
-            latencies.examples[bucket] = CallExample(record.trace_id, duration_s, time.time())
+            span_id = record.traceparent.split("-")[2]
+            latencies.examples[bucket] = CallExample(
+                record.trace_id, span_id, duration_s, time.time()
+            )
 
     def snapshot(self) -> MetricsSnapshot:
         """Return the counts so far; later calls do not change it."""

@@ -118,16 +118,14 @@ class Figures(Collector):
         yield from _PROCESS.collect()
 
 
-def metrics_page(
-    counted: MetricsSnapshot, server: ServerFigures, version: str, accept: str = ""
-) -> tuple[str, str]:
+def metrics_page(figures: Figures, accept: str = "") -> tuple[str, str]:
     """Return the page and its content type.
 
-    version: the service's. accept: the reader's Accept header; OpenMetrics, which has exemplars, is
-    for readers that name it.
+    accept: the reader's Accept header; OpenMetrics, which has exemplars, is for readers that name
+    it.
     """
     encode, content_type = choose_encoder(accept)
-    return encode(Figures(counted, server, version)).decode(), content_type
+    return encode(figures).decode(), content_type
 
 
 def _of_calls(counted: MetricsSnapshot) -> Iterator[Metric]:
@@ -333,6 +331,6 @@ def _buckets(
         if example is None:
             made.append((name, below))
         else:
-            trace = {"trace_id": example.trace_id}
+            trace = {"trace_id": example.trace_id, "span_id": example.span_id}
             made.append((name, below, Exemplar(trace, example.duration_s, example.end_time_s)))
     return made

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -23,6 +21,14 @@ import structlog
 
 from routing_service.telemetry.call_record import CallObserver, CallRecord
 from routing_service.telemetry.log_privacy import IdHashes
+from routing_service.telemetry.otlp import (
+    LAST_EXPORT_S,
+    ExporterUnavailable,
+    in_daemon_thread,
+    is_refused,
+    process_resource,
+    require_opentelemetry,
+)
 from routing_service.telemetry.trace_context import TRACEPARENT, read_traceparent
 
 if TYPE_CHECKING:
@@ -36,15 +42,6 @@ EXPORT_SPANS_MAX: Final = 512
 """Spans in one request to the collector: the default of OpenTelemetry's own batches."""
 
 EXPORT_INTERVAL_S: Final = 1.0
-
-LAST_SPANS_S: Final = 2.0
-"""Time for the last spans when the server stops; spans not sent by then are lost."""
-
-MODULES: Final = (
-    "opentelemetry.sdk",
-    "opentelemetry.exporter.otlp.proto.grpc",
-)
-"""What the extra otel installs."""
 
 _SAMPLED: Final = 1
 
@@ -89,10 +86,6 @@ _ATTRIBUTES: Final = (
 readers of a collector are other people."""
 
 _log = structlog.get_logger(__name__)
-
-
-class TracesUnavailable(Exception):
-    """The setting's exporter cannot be used; the message says what to do."""
 
 
 class Exporter(Protocol):
@@ -170,11 +163,11 @@ class Tracing:
         try:
             while True:
                 await asyncio.sleep(EXPORT_INTERVAL_S)
-                await _in_daemon_thread(self._send)
+                await in_daemon_thread(self._send, "span export")
         finally:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_SPANS_S):
-                    await _in_daemon_thread(self._end)
+                async with asyncio.timeout(LAST_EXPORT_S):
+                    await in_daemon_thread(self._end, "span export")
 
     def _end(self) -> None:
         self._send()
@@ -184,14 +177,23 @@ class Tracing:
         waiting, self._waiting = self._waiting, []
         for place in range(0, len(waiting), EXPORT_SPANS_MAX):
             part = waiting[place : place + EXPORT_SPANS_MAX]
-            try:
-                self._exporter.export([self._make(self._hidden(record), at) for record, at in part])
-            except Exception as error:  # noqa: BLE001 - telemetry must end nothing
+            error = self._failure(part)
+            if error:
                 # The other spans would fail too, each after its time-out.
                 lost = len(waiting) - place
                 self.dropped += lost
-                _log.warning("spans_not_sent", spans=lost, error=type(error).__name__)
+                _log.warning("spans_not_sent", spans=lost, error=error)
                 return
+
+    def _failure(self, part: Sequence[tuple[CallRecord, int]]) -> str:
+        """Send spans; return what failed, "" = nothing."""
+        try:
+            sent = self._exporter.export(
+                [self._make(self._hidden(record), at) for record, at in part]
+            )
+        except Exception as error:  # noqa: BLE001 - telemetry must end nothing
+            return type(error).__name__
+        return "collector" if is_refused(sent) else ""
 
     def _hidden(self, record: CallRecord) -> CallRecord:
         if self._hashes is None:
@@ -221,15 +223,12 @@ class _SpanMaker:
 
     def __init__(self, version: str) -> None:
         from opentelemetry import trace  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
 
         self._trace = trace
         self._span = ReadableSpan
-        # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win, as everywhere.
-        named = {"service.name": "agent-routing"} if not os.environ.get("OTEL_SERVICE_NAME") else {}
-        self._resource = Resource.create({**named, "service.version": version})
+        self._resource = process_resource(version)
         self._scope = InstrumentationScope("routing_service", version)
 
     def __call__(self, record: CallRecord, end_ns: int) -> ReadableSpan:
@@ -276,32 +275,15 @@ class _SpanMaker:
         )
 
 
-async def _in_daemon_thread(work: Callable[[], None]) -> None:
-    """Run work to its end. A thread of a pool would delay the exit while a collector hangs."""
-    loop = asyncio.get_running_loop()
-    done = asyncio.Event()
-
-    def run() -> None:
-        try:
-            work()
-        finally:
-            # A loop that has ended awaits nothing.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(done.set)
-
-    threading.Thread(target=run, name="span export", daemon=True).start()
-    await done.wait()
-
-
 class FileExporter:
     """Appends spans to a file, one JSON object a line, for tests and trials."""
 
     def __init__(self, path: str) -> None:
-        """Open the file. Raises TracesUnavailable."""
+        """Open the file. Raises ExporterUnavailable."""
         try:
             self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - kept open
         except OSError as error:
-            raise TracesUnavailable(
+            raise ExporterUnavailable(
                 f'traces "file:{path}": {error.strerror}; check path and permissions'
             ) from error
 
@@ -315,21 +297,9 @@ class FileExporter:
         self._file.close()
 
 
-def has_opentelemetry() -> bool:
-    """Return whether the extra otel is installed: the SDK, and the exporter to collectors."""
-    try:
-        return all(find_spec(module) is not None for module in MODULES)
-    except (ModuleNotFoundError, ValueError):
-        # find_spec imports the packages above the module, which may be missing.
-        return False
-
-
 def open_exporter(where: str) -> Exporter:
-    """Return the exporter. where: "otlp", or "file:PATH". Raises TracesUnavailable."""
-    if not has_opentelemetry():
-        raise TracesUnavailable(
-            f'traces "{where}" needs OpenTelemetry: pip install "agent-routing-service[otel]"'
-        )
+    """Return the exporter. where: "otlp", or "file:PATH". Raises ExporterUnavailable."""
+    require_opentelemetry("traces", where)
     if where.startswith("file:"):
         return FileExporter(where.removeprefix("file:"))
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415

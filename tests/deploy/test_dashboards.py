@@ -13,7 +13,7 @@ from routing_service.sessions.inbox import InboxFigures
 from routing_service.storage.write_figures import WriteFigures
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import CallCounter, Metrics
-from routing_service.telemetry.prometheus_text import ServerFigures, metrics_page
+from routing_service.telemetry.prometheus_text import Figures, ServerFigures, metrics_page
 from routing_service.topics.detection import TopicFigures
 from scripts.make_dashboard import MADE_FROM_ID, up_to_date
 
@@ -66,7 +66,7 @@ def page():
             workers=1, offers=2, redeliveries=1, leases_lost=1, abandoned=0, depth=3, oldest_s=0.5
         ),
     )
-    return metrics_page(metrics.snapshot(), figures, "1.2.3")[0]
+    return metrics_page(Figures(metrics.snapshot(), figures, "1.2.3"))[0]
 
 
 def known():

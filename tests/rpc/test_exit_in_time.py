@@ -20,6 +20,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1 import routing_service_pb2_grpc
 from routing_service.examples import EXAMPLES
 from routing_service.server.exit_watchdog import EXIT_BEYOND_DRAIN_S, ExitWatchdog
+from routing_service.telemetry.otlp import LAST_EXPORT_S
 
 DRAIN_S = 1.0
 PATIENCE_S = 30
@@ -140,6 +141,24 @@ async def test_collector_that_never_answers_delays_no_exit(tmp_path):
         )
     assert (code, "server_stopped" in events, "exit_forced" in events) == (0, True, False)
     assert took_s < DRAIN_S + EXIT_BEYOND_DRAIN_S
+
+
+@pytest.mark.parametrize("hanging", [silent_server, dripping_server])
+async def test_collector_of_metrics_and_traces_that_hangs_delays_no_exit(tmp_path, hanging):
+    """Both give up at the same time, not one after the other."""
+    with hanging() as address:
+        code, took_s, events, _ = await stopped_after_s(
+            tmp_path,
+            {"traces": "otlp", "metrics": "otlp"},
+            env={
+                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
+                "OTEL_EXPORTER_OTLP_TIMEOUT": "60",
+                "OTEL_METRIC_EXPORT_INTERVAL": "500",
+            },
+            call=True,
+        )
+    assert (code, "server_stopped" in events, "exit_forced" in events) == (0, True, False)
+    assert took_s < DRAIN_S + LAST_EXPORT_S + 1
 
 
 async def test_driver_that_hangs_at_close_is_left_behind(tmp_path):

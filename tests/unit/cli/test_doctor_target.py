@@ -16,7 +16,7 @@ from routing_service.cli.doctor_extras import extras
 from routing_service.cli.doctor_target import NotDescribed, described_server
 from routing_service.examples import EXAMPLES
 from routing_service.settings.settings import Settings
-from routing_service.telemetry.tracing import has_opentelemetry
+from routing_service.telemetry.otlp import has_opentelemetry
 
 COMMAND = str(Path(sys.executable).with_name("agent-routing"))
 TAX = str(EXAMPLES["tax"].registry_path)
@@ -145,11 +145,12 @@ def test_server_that_cannot_be_called_is_said(given, why, remedy):
     assert remedy in raised.value.remedy
 
 
-def test_server_without_an_extra_names_it():
+@pytest.mark.parametrize("setting", ["traces", "metrics"])
+def test_server_without_an_extra_names_it(setting):
     """A missing package is the first thing that a new user meets: one line, and no traceback."""
     ended = subprocess.run(
         [
-            *(sys.executable, "-c", WITHOUT, "serve", "--traces", "otlp"),
+            *(sys.executable, "-c", WITHOUT, "serve", f"--{setting}", "otlp"),
             *("--agents", TAX, "--store", "memory:", "--listen", "127.0.0.1:0"),
         ],
         capture_output=True,
@@ -159,7 +160,7 @@ def test_server_without_an_extra_names_it():
     )
     assert ended.returncode == 2
     assert ended.stderr.splitlines() == [
-        'error: traces "otlp" needs OpenTelemetry: pip install "agent-routing-service[otel]"'
+        f'error: {setting} "otlp" needs OpenTelemetry: pip install "agent-routing-service[otel]"'
     ]
 
 
@@ -168,7 +169,8 @@ def test_doctor_finds_each_extra_that_is_not_installed():
     ended = subprocess.run(
         [
             *(sys.executable, "-c", WITHOUT, "doctor", "--json", "--agents", TAX),
-            *("--store", "memory:", "--traces", "otlp", "--web-listen", "127.0.0.1:0"),
+            *("--store", "memory:", "--traces", "otlp", "--metrics", "otlp"),
+            *("--web-listen", "127.0.0.1:0"),
             *("--sign-in", "oidc", "--oidc-issuer", "https://id.test", "--oidc-audience", "chat"),
             *("--listen", "127.0.0.1:0"),
         ],
@@ -179,11 +181,11 @@ def test_doctor_finds_each_extra_that_is_not_installed():
     )
     assert ended.returncode == 1, ended.stderr
     found = [each for each in json.loads(ended.stdout)["findings"] if each["what"] == "extras"]
-    assert [each["level"] for each in found] == ["problem"] * 3
+    assert [each["level"] for each in found] == ["problem"] * 4
     assert [each["remedy"] for each in found] == [
-        f'pip install "agent-routing-service[{extra}]"' for extra in ("otel", "web", "oidc")
+        f'pip install "agent-routing-service[{extra}]"' for extra in ("otel", "otel", "web", "oidc")
     ]
-    assert "connectrpc" in found[1]["said"]
+    assert "connectrpc" in found[2]["said"]
 
 
 def test_extras_that_are_installed_are_good():

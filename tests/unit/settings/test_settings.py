@@ -53,6 +53,7 @@ GIVEN = {
     "resets_per_s_max": (0, "6", "7", 7),
     "probe_listen": ("127.0.0.1:1", "127.0.0.1:2", '"127.0.0.1:3"', "127.0.0.1:3"),
     "metrics_listen": ("127.0.0.1:1", "127.0.0.1:2", '"127.0.0.1:3"', "127.0.0.1:3"),
+    "metrics": ("otlp", "off", '"otlp"', "otlp"),
     "traces": ("otlp", "file:a", '"file:b"', "file:b"),
     "traces_new_percent": (5, "6", "7", 7),
     "topic_detector": ("a:b", "c", '"d"', "d"),

@@ -5,13 +5,14 @@ import json
 import sys
 
 import pytest
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.log_privacy import IdHashes
 from routing_service.telemetry.tracing import (
     QUEUE_SPANS_MAX,
+    ExporterUnavailable,
     FileExporter,
-    TracesUnavailable,
     Tracing,
     open_exporter,
 )
@@ -37,6 +38,16 @@ class Kept:
 
     def shutdown(self):
         self.is_shut_down = True
+
+
+class Refused:
+    """An exporter whose collector fails: as OpenTelemetry's own, it raises nothing."""
+
+    def export(self, spans):
+        return SpanExportResult.FAILURE
+
+    def shutdown(self):
+        """See Exporter."""
 
 
 class Quiet:
@@ -206,6 +217,17 @@ async def test_collector_that_fails_costs_spans_and_nothing_else():
     assert quiet.finished_calls == QUEUE_SPANS_MAX + 5
 
 
+async def test_spans_that_a_collector_refused_are_counted_as_lost():
+    """OpenTelemetry's exporter says so by its result, which an earlier version ignored."""
+    traced = tracing(Refused())
+    running = asyncio.create_task(traced.run())
+    traced.observing(Quiet()).finished(CallRecord("Route", traceparent=SAMPLED))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert traced.dropped == 1
+
+
 async def test_spans_go_to_a_file_line_by_line(tmp_path):
     """For trials without a collector."""
     path = tmp_path / "spans.jsonl"
@@ -216,14 +238,14 @@ async def test_spans_go_to_a_file_line_by_line(tmp_path):
     exporter.shutdown()
     read = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert [span["context"]["trace_id"] for span in read] == [f"0x{TRACE}"] * 2
-    with pytest.raises(TracesUnavailable, match="check path"):
+    with pytest.raises(ExporterUnavailable, match="check path"):
         open_exporter(f"file:{tmp_path}/no/such/folder/x")
 
 
 def test_missing_extra_is_told_with_the_remedy(monkeypatch):
     """The server does not start without a configured feature."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(TracesUnavailable, match=r"agent-routing-service\[otel\]"):
+    with pytest.raises(ExporterUnavailable, match=r"agent-routing-service\[otel\]"):
         open_exporter("otlp")
 
 
