@@ -70,6 +70,7 @@ LONG = (
     "tests/rpc/test_server_lifecycle.py",
     "tests/simulation/",
     "tests/stored_data/",
+    "tests/telemetry/test_otlp_metrics.py",
     "tests/torture/",
     "tests/unit/cli/test_doctor_target.py",
     "tests/unit/cli/test_topics.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +20,7 @@ from routing_service.cli.admin_options import (
 )
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.handoff_drawing import draw_handoffs
+from routing_service.cli.handoff_graph import HandoffGraph, dot_text, handoff_graph, mermaid_text
 from routing_service.cli.options import (
     TARGET_DEFAULT,
     JsonOption,
@@ -40,6 +42,8 @@ Examples:
   agent-routing stats --since 7d
   agent-routing stats --channel web --json | jq .supervisor_calls_saved_share
   agent-routing stats --svg handoffs.svg
+  agent-routing stats --mermaid - >> report.md
+  agent-routing stats --dot - | dot -Tpdf -o handoffs.pdf
 
 \b
 If the stored statistics are damaged (STATE_CORRUPT, stats_damaged in the log),
@@ -61,6 +65,24 @@ def stats(
             metavar="FILE",
             show_default=False,
             help="Draw the handoffs between agents as an SVG file instead.",
+        ),
+    ] = None,
+    mermaid: Annotated[
+        Path | None,
+        typer.Option(
+            "--mermaid",
+            metavar="FILE",
+            show_default=False,
+            help="Write them as a Mermaid flowchart instead; - prints it.",
+        ),
+    ] = None,
+    dot: Annotated[
+        Path | None,
+        typer.Option(
+            "--dot",
+            metavar="FILE",
+            show_default=False,
+            help="Write them in Graphviz's DOT language instead; - prints it.",
         ),
     ] = None,
     recount: Annotated[
@@ -103,8 +125,7 @@ def stats(
         raise typer.BadParameter("--yes is only for --recount")
     if all_tenants and tenant:
         raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
-    if svg is not None and as_json:
-        raise typer.BadParameter("--svg and --json exclude each other; use one")
+    drawings = _chosen({"--svg": svg, "--mermaid": mermaid, "--dot": dot}, as_json=as_json)
     start, end = read_time("--since", since), read_time("--until", until)
     with calling(
         CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
@@ -112,19 +133,46 @@ def stats(
         answer = client.routing_stats(
             tenant="*" if all_tenants else "", start_time=start, end_time=end, channel=channel
         )
-        names = (
-            {} if svg is None else {agent.agent_id: agent for agent in client.list_agents().agents}
-        )
-    if svg is not None:
-        try:
-            svg.write_text(draw_handoffs(answer, names), encoding="utf-8")
-        except OSError as error:
-            raise CommandFailed(f'cannot write "{svg}": {error.strerror or error}') from error
-        typer.echo(f"drawn into {svg}")
-    elif as_json:
+        listed = client.list_agents().agents if drawings else ()
+    for option, file in drawings.items():
+        names = {agent.agent_id: agent for agent in listed}
+        _write(file, _DRAWINGS[option](handoff_graph(answer, names)))
+    if drawings:
+        return
+    if as_json:
         print_json(answer)
     else:
         print_stats(answer)
+
+
+_DRAWINGS: Final[Mapping[str, Callable[[HandoffGraph], str]]] = {
+    "--svg": draw_handoffs,
+    "--mermaid": mermaid_text,
+    "--dot": dot_text,
+}
+"""What each option writes."""
+
+
+def _chosen(files: Mapping[str, Path | None], *, as_json: bool) -> dict[str, Path]:
+    """Return the drawings that are asked for. Raises typer.BadParameter."""
+    chosen = {option: file for option, file in files.items() if file is not None}
+    if chosen and as_json:
+        raise typer.BadParameter(f"{next(iter(chosen))} and --json exclude each other; use one")
+    if sum(file == Path("-") for file in chosen.values()) > 1:
+        raise typer.BadParameter("only one drawing can be printed; give the others a file")
+    return chosen
+
+
+def _write(file: Path, drawing: str) -> None:
+    """Write a drawing, or print it if the file is "-". Raises CommandFailed."""
+    if file == Path("-"):
+        typer.echo(drawing, nl=False)
+        return
+    try:
+        file.write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise CommandFailed(f'cannot write "{file}": {error.strerror or error}') from error
+    typer.echo(f"drawn into {file}")
 
 
 def _recount(store: str, *, carried_out: bool, as_json: bool) -> None:

@@ -14,12 +14,10 @@ import pytest
 
 from agent_routing import Admin, AsyncAdmin, errors, outcomes
 from agent_routing.v1 import admin_service_pb2 as pb
-from agent_routing.v1 import agent_pb2
 from routing_service.cli import main
 from routing_service.cli.admin_answers import print_reloaded
 from routing_service.cli.admin_options import read_time
 from routing_service.cli.embedded_server import server_in_thread
-from routing_service.cli.handoff_drawing import draw_handoffs
 from routing_service.cli.stats_report import bar
 from routing_service.examples import EXAMPLES
 
@@ -195,42 +193,13 @@ def test_stats_are_drawn(ask, run, talk, tenant, tmp_path):
     assert {"Especialista en IVA", "Coordinadora", "2", "2 refused"} <= set(words)
     code, _, err = run("stats", "--tenant", tenant, "--svg", str(tmp_path / "no" / "x.svg"))
     assert (code, "cannot write" in err) == (1, True)
-
-
-def test_drawing_of_many_agents_has_each_and_keeps_numbers_apart():
-    """Hostile names cause no harm."""
-    agents = {
-        f"a{n}": agent_pb2.Agent(
-            agent_id=f"a{n}",
-            display_name=f"<b>{n}&",
-            color="#123456" if n % 2 else "red; stroke:url(javascript:1)",
-            kind=agent_pb2.AGENT_KIND_SPECIALIST if n else agent_pb2.AGENT_KIND_SUPERVISOR,
-        )
-        for n in range(12)
-    }
-    stats = pb.GetRoutingStatsResponse()
-    for n in range(1, 12):
-        stats.handoffs.add(from_agent_id="a0", to_agent_id=f"a{n}", count=n)
-        stats.handoffs.add(from_agent_id=f"a{n}", to_agent_id="a0", count=1)
-        stats.handoffs.add(from_agent_id=f"a{n}", to_agent_id=f"a{n % 11 + 1}", refused=1)
-    drawing = draw_handoffs(stats, agents)
-    assert "javascript" not in drawing
-    root = ET.fromstring(drawing)
-    assert len(list(root.iter(f"{SVG}circle"))) == 12
-    numbers = [
-        (float(text.get("x")), float(text.get("y")))
-        for text in root.iter(f"{SVG}text")
-        if text.get("font-size") == "14" and text.get("fill") != "none"
-    ]
-    assert len(numbers) == 33
-    close = [
-        (one, other)
-        for place, one in enumerate(numbers)
-        for other in numbers[place + 1 :]
-        if abs(one[0] - other[0]) < 20 and abs(one[1] - other[1]) < 12
-    ]
-    assert not close
-    assert "no handoffs" in draw_handoffs(pb.GetRoutingStatsResponse(), {})
+    chart = ask("stats", "--tenant", tenant, "--mermaid", "-")
+    assert "flowchart LR" in chart
+    assert '"Especialista en IVA"' in chart
+    assert '|"2 refused"|' in chart
+    code, out, _ = run("stats", "--tenant", tenant, "--dot", str(file))
+    assert (code, out) == (0, f"drawn into {file}\n")
+    assert file.read_text("utf-8").startswith("digraph handoffs {")
 
 
 def test_bar_is_as_long_as_its_share():
@@ -428,6 +397,8 @@ def test_what_does_not_go_together_is_refused(run):
         (("watch", "--after", "3"), "need a session"),
         (("watch", "chat", "--kind", "moon"), '"moon" is not a kind'),
         (("stats", "--svg", "x.svg", "--json"), "use one"),
+        (("stats", "--dot", "-", "--json"), "use one"),
+        (("stats", "--dot", "-", "--mermaid", "-"), "give the others a file"),
         (("stats", "--since", "yesterday"), "is not a time"),
         (("sessions", "--since", "2026-99-01"), "is not a time"),
         (("stickiness", "maybe"), "maybe"),
