@@ -22,6 +22,7 @@ RUFF = Path(sys.executable).parent / "ruff"
 
 MODULES: Mapping[str, str] = {
     "admin_aio.py": "admin.py",
+    "approval_calls_aio.py": "approval_calls.py",
     "routing_calls_aio.py": "routing_calls.py",
 }
 """The hand-written modules, and what is generated from each."""
@@ -29,12 +30,14 @@ MODULES: Mapping[str, str] = {
 NAMES: Mapping[str, str] = {
     "AdminServiceAsyncStub": "AdminServiceStub",
     "AsyncAdmin": "Admin",
+    "AsyncApprovalCalls": "ApprovalCalls",
     "AsyncClient": "Client",
     "AsyncRouteCall": "RouteCall",
     "AsyncRoutingCalls": "RoutingCalls",
     "AsyncRpc": "Rpc",
     "RoutingServiceAsyncStub": "RoutingServiceStub",
     "aio": "client",
+    "approval_calls_aio": "approval_calls",
     "asyncio": "time",
     "metadata_soon": "metadata_now",
 }

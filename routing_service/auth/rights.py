@@ -36,6 +36,8 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "WatchInbox": (AGENT,),
     "KeepTurn": (AGENT,),
     "ResumeTask": (ROUTE, APPROVE, ADMIN),
+    "ListApprovals": (APPROVE, ADMIN),
+    "WatchApprovals": (APPROVE, ADMIN),
     "ReportDegraded": (ROUTE,),
     "Status": _READERS,
     "ListTasks": _READERS,

@@ -173,6 +173,13 @@ def print_resumed(answer: ResumeTaskResponse, decision: str) -> None:
     out = console()
     said = "approved" if decision == "approve" else "rejected"
     out.print(Text(said, "green").append(f", revision {answer.revision}", "dim"))
+    if not answer.HasField("dispatch"):
+        if decision == "approve" and answer.decisions < answer.decisions_needed:
+            said = f"{answer.decisions} of {answer.decisions_needed} people have approved"
+        else:
+            said = "decided; the agent goes on"
+        out.print(Text(said, style="dim"))
+        return
     line = Text("to ").append_text(agent_text(answer.dispatch.agent))
     line.append(f"  {reason_words(answer.dispatch.reason)}", style="dim")
     out.print(line)

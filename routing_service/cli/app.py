@@ -78,6 +78,11 @@ COMMANDS: Final = (
     Command("tasks", "tasks:tasks", "List a session's tasks and their status."),
     Command("approve", "resume:approve", "Approve what a paused task waits for.", "APPROVE_EPILOG"),
     Command("reject", "resume:reject", "Reject what a paused task waits for.", "REJECT_EPILOG"),
+    Command(
+        "approvals",
+        "approvals:approvals",
+        "List, watch and decide approvals of all sessions.",
+    ),
     Command("resume", "resume:resume", "Decide what a paused task waits for.", "RESUME_EPILOG"),
     Command("agents", "agents:agents", "List a server's agents, or print an agent's instructions."),
     Command("sessions", "sessions:sessions", "List sessions and the agent that has each."),

@@ -14,6 +14,7 @@ from routing_service.storage.migrate_store import migrate_store
 from routing_service.storage.open_store import StoreUrlInvalid
 from routing_service.storage.store import StoreError
 from routing_service.storage.store_format import NEWEST_FORMAT
+from routing_service.stored_data.queue_check import rebuild_queues
 from routing_service.telemetry.call_log import configure_logging
 
 EPILOG: Final = """\b
@@ -26,6 +27,10 @@ this first, as a user who owns the tables:
 A release goes on writing what the last one can read until the store's format is
 raised. Do that once no replica of the last release is left; it cannot be undone:
   agent-routing migrate --store postgres://owner@db/chat --format 2
+
+\b
+With --format it also reads every session and puts the index of approvals right;
+repeat it with the store's own format for that alone.
 
 \b
 Exit codes: 0 the schema is up to date; 1 it is not; 2 the URL is wrong.
@@ -68,7 +73,9 @@ def migrate(
     # Log the driver's errors; success is printed below.
     configure_logging("error", "auto")
     try:
-        migrated = asyncio.run(migrate_store(store, grant_to=grant_to, raise_to=raise_to))
+        migrated = asyncio.run(
+            migrate_store(store, grant_to=grant_to, raise_to=raise_to, mend=rebuild_queues)
+        )
     except StoreUrlInvalid as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from None
     except StoreError as error:
@@ -80,6 +87,7 @@ def migrate(
             "after": migrated.after,
             "format_before": migrated.format_before,
             "format": migrated.format_after,
+            "entries_mended": migrated.entries_mended,
         }
         typer.echo(json.dumps(answer, ensure_ascii=False))
         return
@@ -95,6 +103,8 @@ def migrate(
             f"{migrated.store}: {done}, format raised from {migrated.format_before} "
             f"to {migrated.format_after}"
         )
+    if migrated.entries_mended:
+        typer.echo(f"{migrated.entries_mended} entries of queues put right.")
     if migrated.format_after < NEWEST_FORMAT:
         typer.echo(
             f"This release can write format {NEWEST_FORMAT}: run migrate --format {NEWEST_FORMAT} "

@@ -11,7 +11,7 @@ from typing import Final
 from routing_service.core import events as ev
 from routing_service.core.commands import AskApproval, ResumeTask
 from routing_service.core.draft import Draft
-from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.errors import Reason, RoutingError, store_too_old
 from routing_service.core.registry import ANYONE, OTHER_THAN_OWNER, ROLE_PREFIX
 from routing_service.core.session import Approval, OpenTurn
 from routing_service.core.task_fold import voter_hash
@@ -33,17 +33,8 @@ def request(draft: Draft, turn: OpenTurn, outcome: AskApproval, store_format: in
     can_hold = store_format >= APPROVALS_FORMAT
     if not can_hold and not (rule.is_plain and outcome.fields is None):
         what = "fields of an approval" if rule.is_plain else "the registry's rule for approvals"
-        raise RoutingError(
-            Reason.STORE_FORMAT,
-            f"{what} cannot be stored: the store has format {store_format}, this needs "
-            f"{APPROVALS_FORMAT}; once no older replica is left, run agent-routing migrate "
-            f"--format {APPROVALS_FORMAT}",
-            metadata={
-                "session_id": draft.state.session_id,
-                "format": str(store_format),
-                "needed_format": str(APPROVALS_FORMAT),
-            },
-        )
+        session_id = draft.state.session_id
+        raise store_too_old(f"{what} cannot be stored", store_format, APPROVALS_FORMAT, session_id)
     draft.add(
         ev.TaskPaused(
             task_id=turn.task_id,
@@ -93,22 +84,34 @@ def expire(draft: Draft) -> None:
         draft.add(ev.TaskCancelled(task_id=paused.task_id, cause="approval_expired"))
 
 
-def check_decider(draft: Draft, approval: Approval, command: ResumeTask) -> None:
-    """Raise APPROVER_REFUSED for a person that the approval's rule does not let decide."""
-    by, owner = approval.by, draft.state.owner
+def why_not_decider(
+    approval: Approval, owner: str, decider: str, user_id: str, roles: frozenset[str]
+) -> str:
+    """Return why an approval's rule does not let a person decide; "" = it does.
+
+    decider: the signed-in subject; roles: its own. user_id: the user it acts for, "" for none.
+    """
+    by = approval.by
     if by == ANYONE:
-        is_right = bool(command.decider) or approval.needs == 1
+        is_right = bool(decider) or approval.needs == 1
         why = "decisions are counted by person; sign in"
     elif by == OTHER_THAN_OWNER:
         # A frontend that acts for the user is the user, whatever its own name is.
-        is_owner = bool(owner) and owner in {command.decider, command.user_id}
-        is_right = bool(command.decider) and not is_owner
+        is_right = bool(decider) and not (owner and owner in {decider, user_id})
         why = "the session's own user may not decide it; another person has to"
     else:
         role = by.removeprefix(ROLE_PREFIX)
-        is_right = bool(command.decider) and role in command.roles
+        is_right = bool(decider) and role in roles
         why = f'the credential has no role or scope "{role}"'
-    if not is_right:
+    return "" if is_right else why
+
+
+def check_decider(draft: Draft, approval: Approval, command: ResumeTask) -> None:
+    """Raise APPROVER_REFUSED for a person that the approval's rule does not let decide."""
+    why = why_not_decider(
+        approval, draft.state.owner, command.decider, command.user_id, command.roles
+    )
+    if why:
         raise RoutingError(
             Reason.APPROVER_REFUSED,
             f'request "{command.request_id}" cannot be decided by this caller: {why}',
@@ -116,7 +119,7 @@ def check_decider(draft: Draft, approval: Approval, command: ResumeTask) -> None
                 "session_id": draft.state.session_id,
                 "task_id": command.task_id,
                 "request_id": command.request_id,
-                "by": by,
+                "by": approval.by,
             },
         )
 

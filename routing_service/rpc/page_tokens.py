@@ -8,6 +8,7 @@ import re
 from typing import Final
 
 from routing_service.core.errors import RoutingError, invalid_field
+from routing_service.storage.queue_entries import QueueEntry
 from routing_service.storage.store import CURSOR_START, INT_MAX, TASKS_START, TaskCursor
 
 _TASK_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -71,6 +72,24 @@ def task_cursor_in(token: str) -> TaskCursor:
         if not _TASK_ID.fullmatch(task_id):
             raise bad_token()
         return TaskCursor(_number(create_us), task_id)
+    except (ValueError, binascii.Error) as error:
+        raise bad_token() from error
+
+
+def entry_token(entry: QueueEntry) -> str:
+    """Return the position of an entry in its queue as a token."""
+    return token_of_parts(entry.place_us, entry.request_id, entry.session_id)
+
+
+def entry_in(token: str, queue: str) -> QueueEntry | None:
+    """Return the entry of a token; None without one. Raises INVALID_FIELD."""
+    if not token:
+        return None
+    try:
+        place_us, request_id, session_id = _decoded(token).decode().split(":", 2)
+        if not _TASK_ID.fullmatch(request_id):
+            raise bad_token()
+        return QueueEntry(queue, _number(place_us), session_id, request_id)
     except (ValueError, binascii.Error) as error:
         raise bad_token() from error
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from routing_service.ids import new_uuid7
 from routing_service.rpc.agent_cards import CardCache
+from routing_service.rpc.routing.approvals import ApprovalCalls
 from routing_service.rpc.routing.complete_turn import CompleteTurnCalls
 from routing_service.rpc.routing.degraded_turns import DegradedTurnCalls
 from routing_service.rpc.routing.handoffs import HandoffCalls
@@ -13,6 +14,7 @@ from routing_service.rpc.routing.inbox import InboxCalls
 from routing_service.rpc.routing.reads import SessionReads
 from routing_service.rpc.routing.route import RouteCalls
 from routing_service.rpc.rpc_method import all_methods
+from routing_service.sessions.approval_watches import ApprovalWatches
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.inbox import Inbox
@@ -26,9 +28,13 @@ class RoutingServicer:
         handler: CommandHandler,
         feed: EventFeed,
         inbox: Inbox,
+        approvals: ApprovalWatches,
         new_id: Callable[[], str] = new_uuid7,
     ) -> None:
-        """Answer from one handler, feed and inbox. new_id: makes ids that callers leave out."""
+        """Answer from one handler, with what its streams watch.
+
+        new_id: makes ids that callers leave out.
+        """
         cards = CardCache(handler.registry)
         self.methods = all_methods(
             (
@@ -38,5 +44,6 @@ class RoutingServicer:
                 DegradedTurnCalls(handler),
                 SessionReads(handler, feed, cards),
                 InboxCalls(handler, inbox, cards),
+                ApprovalCalls(handler, approvals, cards),
             )
         )

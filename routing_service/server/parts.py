@@ -28,6 +28,7 @@ from routing_service.server.bounds import Bounds
 from routing_service.server.channel_options import RECEIVE_BYTES_MAX
 from routing_service.server.listeners import Listeners
 from routing_service.server.tls_files import TlsFiles, TlsFilesInvalid
+from routing_service.sessions.approval_watches import ApprovalWatches
 from routing_service.sessions.auto_off import AutoOffWatch
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
@@ -38,7 +39,7 @@ from routing_service.settings.resolve import missing_agents
 from routing_service.settings.rules import SettingProblem, SettingsInvalid
 from routing_service.settings.settings import Settings
 from routing_service.settings.web_origins import parse_origins
-from routing_service.storage.store import Store
+from routing_service.storage.store import Append, Store
 from routing_service.storage.store_format import FormatRefused
 from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord
@@ -169,6 +170,12 @@ def read_figures(
         ),
         __version__,
     )
+
+
+def tell_queues(inbox: Inbox, approvals: ApprovalWatches, append: Append) -> None:
+    """Tell those who watch queues of a commit with entries, or with a vote."""
+    inbox.entries_changed(append)
+    approvals.entries_changed(append)
 
 
 async def start_web(

@@ -45,9 +45,11 @@ from routing_service.server.parts import (
     start_metrics,
     start_probes,
     start_web,
+    tell_queues,
 )
 from routing_service.server.sign_in import MadeSignIn, make_sign_in
 from routing_service.server.tls_files import TlsFiles
+from routing_service.sessions.approval_watches import ApprovalWatches
 from routing_service.sessions.audit_sealer import AuditSealer
 from routing_service.sessions.auto_off import AutoOffWatch
 from routing_service.sessions.command_handler import CommandHandler
@@ -99,6 +101,7 @@ class _Parts:
     store: Store
     feed: EventFeed
     inbox: Inbox
+    approvals: ApprovalWatches
     stats: StatsKeeper
     auto_off: AutoOffWatch
     handler: CommandHandler
@@ -125,6 +128,7 @@ class _Parts:
         """Make the parts and connect them. Raises SettingsInvalid for unreadable TLS files."""
         feed = EventFeed(store)
         inbox = Inbox(store)
+        approvals = ApprovalWatches(store)
         switch = StickinessSwitch(
             store,
             lambda: source.registry.stickiness_enabled,
@@ -142,9 +146,10 @@ class _Parts:
             publish=feed.publish,
             doubt=feed.doubt,
             topics=topics,
-            on_entries=inbox.entries_changed,
+            on_entries=partial(tell_queues, inbox, approvals),
         )
         inbox.serve(handler)
+        approvals.serve(handler.approvals)
         auto_off = AutoOffWatch(store, switch, lambda: source.registry, clock_us)
         return cls(
             settings=settings,
@@ -155,6 +160,7 @@ class _Parts:
             store=store,
             feed=feed,
             inbox=inbox,
+            approvals=approvals,
             stats=StatsKeeper(
                 store,
                 lambda: source.registry.home_agent_id,
@@ -206,6 +212,7 @@ class _Parts:
         listeners.drain()
         self.feed.close()
         self.inbox.close()
+        self.approvals.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +393,7 @@ async def _listen(
     if probes is not None:
         opened.push_async_callback(probes.close)
     routing_handler, admin_handler = service_handlers(
-        RoutingServicer(parts.handler, parts.feed, parts.inbox),
+        RoutingServicer(parts.handler, parts.feed, parts.inbox, parts.approvals),
         AdminServicer(
             parts.store,
             parts.handler,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from os import urandom
 from typing import Final, TypeVar
@@ -38,6 +39,7 @@ from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
+from routing_service.sessions.approval_reads import ApprovalReads
 from routing_service.sessions.audit_archive import archive
 from routing_service.sessions.audit_log import AuditLog, Operator
 from routing_service.sessions.calls import (
@@ -88,8 +90,10 @@ from routing_service.storage.store import (
     Change,
     RequestSeen,
     RevisionConflict,
+    SchemaTooNew,
     SessionKey,
     Store,
+    StoreCorrupt,
     StoreError,
     StoreUnavailable,
     TaskRow,
@@ -140,7 +144,7 @@ class CommandHandler:
         hot_trust_s: see SessionCache. publish: called with every change, after its commit. doubt:
         called with a session if an append's outcome is unknown. topics: judges what messages are
         about; None = no topic detection, in spite of the registry. audit: records refusals; None =
-        one of its own. on_entries: called after each commit while an agent has an inbox.
+        one of its own. on_entries: called after a commit that may have changed entries of queues.
         """
         self._store = store
         self._registry = registry
@@ -158,12 +162,17 @@ class CommandHandler:
         self.tasks = TaskRows(store)
         self._history = DispatchHistory(self.turns, registry)
         self.inbox = InboxTurns(store, self._cache, self.reads, self._history, registry)
+        self.approvals = ApprovalReads(store, self._cache, self.reads, clock_us)
         self._inputs = DecisionInputs(store, self._cache, self._history, self.turns, topics)
 
     @property
     def registry(self) -> Registry:
         """The registry that the next decision uses."""
         return self._registry()
+
+    async def store_format(self) -> int:
+        """Return the store's format number. Raises StoreError."""
+        return await self._inputs.store_format()
 
     async def sticks(self, tenant: str, state: SessionState) -> bool:
         """Say whether the session's active agent would get the next message of its user."""
@@ -218,7 +227,7 @@ class CommandHandler:
                 raise refused_erased(access, state)
             if stranger := refused(access, state, self.registry.home_agent_id):
                 raise stranger
-            if self.registry.has_inboxes:
+            if self.registry.has_inboxes or state.paused is not None:
                 await self.inbox.put_back(key, waiting_entries(state, self.registry))
             after = state
             if state.meanwhile is not None and await self.sticks(key.tenant, state):
@@ -248,6 +257,7 @@ class CommandHandler:
         Raises StoreError; RoutingError REVISION_MISMATCH while too many others write.
         """
         async with self._cache.hold(key) as hot:
+            await self._drop_entries(key, hot)
             command = Erase(reason, secrets.token_bytes(SALT_BYTES))
             attempt = partial(self._change, key, hot, command, method=ERASE_USER, by=by)
             await self._until_committed(key, hot, attempt)
@@ -261,11 +271,7 @@ class CommandHandler:
         """Remove a session at a revision; False if it has another revision by now."""
         async with self._cache.hold(key) as hot:
             await archive(self._store, self.audit, key, revision + 1, is_purge=True)
-            if self.registry.has_inboxes:
-                state = await self._cache.current(key, hot)
-                drop = waiting_entries(state, self.registry)
-                # Before: if this is interrupted, they are put back when the session is read.
-                await self._store.mend_queue(key.tenant, (), drop)
+            await self._drop_entries(key, hot)
             try:
                 await self._store.delete_session(key, revision)
             except RevisionConflict:
@@ -273,6 +279,16 @@ class CommandHandler:
             finally:
                 hot.forget()
             return True
+
+    async def _drop_entries(self, key: SessionKey, hot: HotSession) -> None:
+        """Take a session that is about to go out of all queues.
+
+        If this is interrupted, they are put back when the session is read. Raises StoreError.
+        """
+        with suppress(StoreCorrupt, SchemaTooNew):  # What it leaves is removed when listed.
+            drop = waiting_entries(await self._cache.current(key, hot), self.registry)
+            if drop:
+                await self._store.mend_queue(key.tenant, (), drop)
 
     async def _until_committed(
         self, key: SessionKey, hot: HotSession, attempt: Callable[[], Awaitable[T]]
@@ -419,7 +435,7 @@ class CommandHandler:
         before, state, key, decision = hot.state, decided.state, call.key, decided.decision
         dispatch = decision.dispatch
         message = routed_message(decision)
-        if message is None and dispatch is not None:
+        if dispatch is not None and message is None:
             message = await self._history.message_at(key, hot, dispatch.message_revision)
         tasks: tuple[TaskRow, ...] = ()
         try:
@@ -432,7 +448,7 @@ class CommandHandler:
                 await self._cache.confirm(key, before)
                 raise
             return await self._replay(hot, call, seen)
-        if before is not None and dispatch is not None and hot.fold is None:
+        if hot.fold is None and before is not None and dispatch is not None:
             await self._cache.load_fold(key, hot)
         turns = await self._turns_for_reply(hot, key, decided) if decision.reply else ()
         task = state.task
@@ -458,7 +474,7 @@ class CommandHandler:
             row = await self._store.find_task(key.tenant, taken.task_id)
             raise task_of_another(call, taken.task_id, taken.session_id, row) from taken
         self._publish(key, append.change)
-        if registry.has_inboxes:
+        if tasks or registry.has_inboxes:
             self._on_entries(append)
         hot.state, hot.chain = state, chain
         if before is None:
@@ -534,8 +550,11 @@ def _append(
 
     prev: the hash of the change before.
     """
-    call, decided = made.call, made.decided
-    state, actor, user_id = decided.state, call.subject, call.access.user_id
+    call = made.call
+    decided = made.decided
+    state = decided.state
+    actor = call.subject
+    user_id = call.access.user_id
     revision = state.revision
     events, chain = encode_linked(
         StoredEvents(
@@ -573,6 +592,7 @@ def _append(
         next_due_us(state, made.registry),
         before.create_us if before else None,
     )
-    if made.registry.has_inboxes:
+    if tasks or made.registry.has_inboxes:
+        # What begins, votes on or ends an approval writes its task's row.
         append = with_entries(append, before, state, made.registry)
     return append, chain

@@ -130,8 +130,12 @@ class DecisionInputs:
     ) -> MessageRouted | None:
         return await self._history.message_at(asking.call.key, asking.hot, fact.message_revision)
 
-    async def _store_format(self, _asking: Inquirer, _fact: StoreFormat) -> int:
+    async def store_format(self) -> int:
+        """Return the store's format number. Raises StoreError."""
         return await self._format.now()
+
+    async def _store_format(self, _asking: Inquirer, _fact: StoreFormat) -> int:
+        return await self.store_format()
 
     async def _topic_verdict(self, asking: Inquirer, fact: TopicVerdict) -> TopicOpinion | None:
         if self._topics is None:

@@ -1,4 +1,4 @@
-"""What a change does to the inboxes: the entries that begin and end with it."""
+"""What a change does to queues: the entries of inboxes and approvals that begin and end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from routing_service.core.inbox import InboxPlace, waiting_place
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
-from routing_service.storage.queue_entries import QueueEntry
+from routing_service.storage.queue_entries import QueueEntry, approval_entry
 from routing_service.storage.store import Append
 
 Entries = tuple[QueueEntry, ...]
@@ -16,7 +16,7 @@ Entries = tuple[QueueEntry, ...]
 def with_entries(
     append: Append, before: SessionState | None, after: SessionState, registry: Registry
 ) -> Append:
-    """Add to an append the inbox entries that its change puts and drops."""
+    """Add to an append the entries that its change puts and drops."""
     put, drop = changed_entries(before, after, registry)
     return replace(append, inbox_put=put, inbox_drop=drop) if put or drop else append
 
@@ -25,12 +25,9 @@ def changed_entries(
     before: SessionState | None, after: SessionState, registry: Registry
 ) -> tuple[Entries, Entries]:
     """Return the entries that begin and those that end with a change."""
-    old, new = waiting_place(before, registry), waiting_place(after, registry)
-    if old == new:
-        return (), ()
-    session_id = after.session_id
-    put = (entry_at(new, session_id),) if new else ()
-    drop = (entry_at(old, session_id),) if old else ()
+    old, new = waiting_entries(before, registry), waiting_entries(after, registry)
+    put = tuple(entry for entry in new if entry not in old)
+    drop = tuple(entry for entry in old if entry not in new)
     return put, drop
 
 
@@ -46,5 +43,9 @@ def place_at(entry: QueueEntry) -> InboxPlace:
 
 def waiting_entries(state: SessionState | None, registry: Registry) -> Entries:
     """Return the entries that a session should have."""
-    place = waiting_place(state, registry)
-    return (entry_at(place, state.session_id),) if state is not None and place else ()
+    if state is None:
+        return ()
+    place = waiting_place(state, registry) if registry.has_inboxes else None
+    inbox = (entry_at(place, state.session_id),) if place else ()
+    approval = approval_entry(state)
+    return (*inbox, approval) if approval else inbox

@@ -24,6 +24,7 @@ _TASK_EVENTS: Final = (
     ev.TaskCancelled,
     ev.TaskPaused,
     ev.TaskResumed,
+    ev.ApprovalVoted,
     ev.MessageRouted,
 )
 
@@ -55,6 +56,7 @@ class TaskRows:
                     | ev.TaskCancelled()
                     | ev.TaskPaused()
                     | ev.TaskResumed()
+                    | ev.ApprovalVoted()
                 ):
                     metadata = await self._known_metadata(key, hot, event.task_id)
                 case ev.MessageRouted() if event.metadata or event.task_expire_us is not None:

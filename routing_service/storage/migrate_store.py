@@ -6,6 +6,7 @@ with no right to change tables, has nothing left to do.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from routing_service.storage.open_store import (
@@ -16,7 +17,13 @@ from routing_service.storage.open_store import (
     redis_place,
     without_secrets,
 )
-from routing_service.storage.store_format import present_format, raise_format
+from routing_service.storage.store import Store
+from routing_service.storage.store_format import (
+    NEWEST_FORMAT,
+    OLDEST_FORMAT,
+    present_format,
+    raise_format,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +38,37 @@ class Migrated:
     format_before: int = 0
     """The store's format number before, see store_format; 0 = not looked at yet."""
     format_after: int = 0
+    entries_mended: int = 0
+    """Entries of queues that were put or removed before the format was raised."""
 
 
-async def migrate_store(url: str, *, grant_to: str = "", raise_to: int | None = None) -> Migrated:
+async def migrate_store(
+    url: str,
+    *,
+    grant_to: str = "",
+    raise_to: int | None = None,
+    mend: Callable[[Store], Awaitable[int]] | None = None,
+) -> Migrated:
     """Bring a store's tables to this release's version; having nothing to do is not an error.
 
     grant_to: a user who then gets the rights that serving needs; "" = none. Only for engines that
     have users. raise_to: the store's new format number; None = it stays as it is.
+    mend: puts the entries of queues right before the format is raised, and returns how many.
     Raises StoreUrlInvalid, FormatRefused and what open_store does.
     """
     migrated = await _migrate_tables(url, grant_to)
     store = await open_store(url)
     try:
         before = after = await present_format(store)
+        mended = 0
         if raise_to is not None:
+            if mend is not None and OLDEST_FORMAT < raise_to <= NEWEST_FORMAT:
+                mended = await mend(store)
             before = await raise_format(store, raise_to)
             after = raise_to
     finally:
         await store.close()
-    return replace(migrated, format_before=before, format_after=after)
+    return replace(migrated, format_before=before, format_after=after, entries_mended=mended)
 
 
 async def _migrate_tables(url: str, grant_to: str) -> Migrated:

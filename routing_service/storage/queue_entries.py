@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from routing_service.core.session import SessionState
+
 APPEND_ENTRIES_MAX: Final = 20
 """Entries that one append may put and drop. A session has at most 16 open turns, and one of them is
 live. Each entry is one of the 100 actions of DynamoDB's transactions."""
@@ -27,6 +29,15 @@ class QueueEntry(NamedTuple):
     """When the work was given, microseconds since 1970."""
     session_id: str
     request_id: str
+
+
+def approval_entry(state: SessionState | None) -> QueueEntry | None:
+    """Return the entry of the decision that a session waits for; None = it waits for none."""
+    paused = state.paused if state is not None else None
+    if state is None or paused is None:
+        return None
+    place_us = paused.dispatched_us
+    return QueueEntry(APPROVALS_QUEUE, place_us, state.session_id, paused.request_id)
 
 
 class QueueItem(msgspec.Struct, frozen=True):

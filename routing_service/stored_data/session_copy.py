@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_state
-from routing_service.storage.queue_entries import QueueEntry
+from routing_service.storage.queue_entries import QueueEntry, approval_entry
 from routing_service.storage.store import (
     APPEND_TASKS_MAX,
     DAMAGED,
@@ -195,18 +195,21 @@ async def _store(target: Store, append: Append) -> None:
 
 
 async def _copy_entry(source: Store, target: Store, key: SessionKey, head: Head) -> None:
-    """Copy the entry of the turn that waits in an inbox, without its lease.
+    """Copy the entries of what waits, in an inbox or for an approval, without leases.
 
     An entry is a hint, and what it is a hint to is in the state: one that the target lacks is also
     put back when the session is read there.
     """
     with suppress(SchemaTooNew, StoreCorrupt):  # Of a state that only another release reads.
-        turn = decode_state(head.state).live_turn
-        if turn is None:
-            return
-        entry = QueueEntry(turn.holder, turn.dispatched_us, key.session_id, turn.request_id)
-        if await source.find_item(key.tenant, entry) is not None:
-            await target.mend_queue(key.tenant, (entry,), ())
+        state = decode_state(head.state)
+        turn, approval = state.live_turn, approval_entry(state)
+        put = [approval] if approval is not None else []
+        if turn is not None:
+            entry = QueueEntry(turn.holder, turn.dispatched_us, key.session_id, turn.request_id)
+            if await source.find_item(key.tenant, entry) is not None:
+                put.append(entry)
+        if put:
+            await target.mend_queue(key.tenant, tuple(put), ())
 
 
 async def _compare_heads(target: Store, row: SessionRow, head: Head) -> None:

@@ -3,6 +3,8 @@
 A damaged session is named and does not stop the rest; only a store that cannot be reached does. The
 same content has the same hash on every engine, so that a copy can be compared with its source.
 
+Entries of queues are hints, so wrong ones are reported by themselves and are in no hash.
+
 Of each session: revisions have no gaps, each request id leads to the change that it made, the
 changes fold into the stored state, and the tasks are those that the changes give.
 """
@@ -32,7 +34,9 @@ from routing_service.storage.store import (
     StoreCorrupt,
     TaskRow,
 )
+from routing_service.storage.store_format import OLDEST_FORMAT, read_format
 from routing_service.stored_data.canonical_hash import CanonicalHash
+from routing_service.stored_data.queue_check import ENTRIES_FORMAT, QueueCheck, wrong_entries
 from routing_service.stored_data.session_replay import PROBLEMS_MAX, SessionReplay
 from routing_service.stored_data.whole_session import (
     SESSIONS_PER_READ,
@@ -89,9 +93,19 @@ class StoreReport:
     settings: int
     damaged: int
     sha256: str
+    wrong_entries: int = 0
+    """Entries of queues that do not fit their sessions: hints, no content."""
 
 
-Report = SessionReport | TenantReport | StoreReport
+@dataclass(frozen=True, slots=True)
+class QueueReport:
+    """An entry of a tenant's queue that does not fit its session."""
+
+    tenant: str
+    wrong: str
+
+
+Report = SessionReport | TenantReport | QueueReport | StoreReport
 
 
 async def verify_store(store: Store) -> AsyncIterator[Report]:
@@ -102,6 +116,8 @@ async def verify_store(store: Store) -> AsyncIterator[Report]:
     """
     total = StoreReport(0, 0, 0, 0, 0, 0, 0, "")
     everything = CanonicalHash("store")
+    # An older release, which may still write to a store of an older format, keeps no entries.
+    counts_entries = (await read_format(store) or OLDEST_FORMAT) >= ENTRIES_FORMAT
     async for tenant in tenants_of(store):
         sessions_before = total.sessions
         async for session in _sessions(store, tenant):
@@ -114,6 +130,10 @@ async def verify_store(store: Store) -> AsyncIterator[Report]:
                 damaged=total.damaged + bool(session.problems),
             )
             yield session
+        if counts_entries:
+            async for wrong in wrong_entries(store, tenant, QueueCheck(store, tenant)):
+                total = replace(total, wrong_entries=total.wrong_entries + 1)
+                yield QueueReport(tenant, str(wrong))
         outside = await _verify_tenant(store, tenant)
         if not (outside.settings or outside.audit or outside.problems):
             # Empty, or data of this store alone, which a copy does not have.

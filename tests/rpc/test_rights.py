@@ -118,6 +118,8 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
             request_id=paused_request,
             decision=dispatch_pb2.DECISION_APPROVE,
         ),
+        "ListApprovals": pb.ListApprovalsRequest(),
+        "WatchApprovals": pb.WatchApprovalsRequest(),
         "ReportDegraded": pb.ReportDegradedRequest(
             turns=[pb.DegradedTurn(**whose, request_id=fresh_id(), agent_id="sales", text="hello")]
         ),
@@ -377,7 +379,7 @@ class WebDesk(Desk):
 
     async def _call(self, rpc: str, request: object, who: tuple) -> Refusal | None:
         headers = dict(who)
-        if rpc in {"WatchSession", "WatchInbox"}:
+        if rpc in {"WatchSession", "WatchInbox", "WatchApprovals"}:
             watcher = await Watcher(self._service, "connect").begin(request, headers, rpc)
             flags, _ = first = await watcher.frame()
             await watcher.leave()

@@ -135,6 +135,8 @@ SERVICES = {
         "ReportDegraded": UNARY,
         "WatchInbox": WATCH,
         "KeepTurn": UNARY,
+        "ListApprovals": UNARY,
+        "WatchApprovals": WATCH,
         "ListTasks": UNARY,
         "ListTurns": UNARY,
         "ListAgents": UNARY,

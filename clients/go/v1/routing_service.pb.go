@@ -4269,6 +4269,508 @@ func (x *KeepTurnResponse) GetLease() *durationpb.Duration {
 	return nil
 }
 
+// Asks for the requests that wait for an approval.
+type ListApprovalsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only requests of this agent. Empty: of all agents.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Only requests that a caller with this role may decide by the rule "role:" and this name. 1-64
+	// characters of A-Z a-z 0-9 . _ : / @ + = and -. Empty: all.
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// Only requests that this caller may decide itself and has not approved yet. Default false.
+	Mine bool `protobuf:"varint,3,opt,name=mine,proto3" json:"mine,omitempty"`
+	// Maximum number. 0-1,000. 0: the default, 100. A page stays below 1 MiB and reads at most 1,000
+	// entries, so it may have fewer.
+	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+	// page.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListApprovalsRequest) Reset() {
+	*x = ListApprovalsRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListApprovalsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListApprovalsRequest) ProtoMessage() {}
+
+func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListApprovalsRequest.ProtoReflect.Descriptor instead.
+func (*ListApprovalsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ListApprovalsRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ListApprovalsRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ListApprovalsRequest) GetMine() bool {
+	if x != nil {
+		return x.Mine
+	}
+	return false
+}
+
+func (x *ListApprovalsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListApprovalsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A page of requests that wait for an approval, the oldest first.
+type ListApprovalsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The requests.
+	Approvals []*WaitingApproval `protobuf:"bytes,1,rep,name=approvals,proto3" json:"approvals,omitempty"`
+	// Token of the next page. Empty: this is the last one.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListApprovalsResponse) Reset() {
+	*x = ListApprovalsResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListApprovalsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListApprovalsResponse) ProtoMessage() {}
+
+func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListApprovalsResponse.ProtoReflect.Descriptor instead.
+func (*ListApprovalsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ListApprovalsResponse) GetApprovals() []*WaitingApproval {
+	if x != nil {
+		return x.Approvals
+	}
+	return nil
+}
+
+func (x *ListApprovalsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A request that waits for an approval, with its session.
+type WaitingApproval struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session: for ResumeTask.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session, for whom the agent asks. Empty if it has none.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// What waits, since when, and who may decide it.
+	Approval *PendingApproval `protobuf:"bytes,3,opt,name=approval,proto3" json:"approval,omitempty"`
+	// Whether this caller may decide it by the registry's rule. True for one that has approved it
+	// already.
+	MayDecide bool `protobuf:"varint,4,opt,name=may_decide,json=mayDecide,proto3" json:"may_decide,omitempty"`
+	// Whether this caller has approved it, and more approvals are needed.
+	HasApproved   bool `protobuf:"varint,5,opt,name=has_approved,json=hasApproved,proto3" json:"has_approved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingApproval) Reset() {
+	*x = WaitingApproval{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingApproval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingApproval) ProtoMessage() {}
+
+func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingApproval.ProtoReflect.Descriptor instead.
+func (*WaitingApproval) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *WaitingApproval) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *WaitingApproval) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *WaitingApproval) GetApproval() *PendingApproval {
+	if x != nil {
+		return x.Approval
+	}
+	return nil
+}
+
+func (x *WaitingApproval) GetMayDecide() bool {
+	if x != nil {
+		return x.MayDecide
+	}
+	return false
+}
+
+func (x *WaitingApproval) GetHasApproved() bool {
+	if x != nil {
+		return x.HasApproved
+	}
+	return false
+}
+
+// Which requests to watch.
+type WatchApprovalsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ListApprovalsRequest.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// As in ListApprovalsRequest.
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// As in ListApprovalsRequest. A request that this caller has approved ends for it.
+	Mine bool `protobuf:"varint,3,opt,name=mine,proto3" json:"mine,omitempty"`
+	// The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s.
+	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *WatchApprovalsRequest) Reset() {
+	*x = WatchApprovalsRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchApprovalsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchApprovalsRequest) ProtoMessage() {}
+
+func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
+func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *WatchApprovalsRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *WatchApprovalsRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *WatchApprovalsRequest) GetMine() bool {
+	if x != nil {
+		return x.Mine
+	}
+	return false
+}
+
+func (x *WatchApprovalsRequest) GetHeartbeatInterval() *durationpb.Duration {
+	if x != nil {
+		return x.HeartbeatInterval
+	}
+	return nil
+}
+
+// One message of the stream. An unset kind is something newer: skip it.
+type WatchApprovalsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What this message is.
+	//
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*WatchApprovalsResponse_Waiting
+	//	*WatchApprovalsResponse_Ended
+	//	*WatchApprovalsResponse_Heartbeat
+	Kind          isWatchApprovalsResponse_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchApprovalsResponse) Reset() {
+	*x = WatchApprovalsResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchApprovalsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchApprovalsResponse) ProtoMessage() {}
+
+func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
+func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *WatchApprovalsResponse) GetKind() isWatchApprovalsResponse_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *WatchApprovalsResponse) GetWaiting() *WaitingApproval {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchApprovalsResponse_Waiting); ok {
+			return x.Waiting
+		}
+	}
+	return nil
+}
+
+func (x *WatchApprovalsResponse) GetEnded() *EndedApproval {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchApprovalsResponse_Ended); ok {
+			return x.Ended
+		}
+	}
+	return nil
+}
+
+func (x *WatchApprovalsResponse) GetHeartbeat() *ApprovalsHeartbeat {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchApprovalsResponse_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+type isWatchApprovalsResponse_Kind interface {
+	isWatchApprovalsResponse_Kind()
+}
+
+type WatchApprovalsResponse_Waiting struct {
+	// A request that waits, or whose approvals have changed since it was sent last.
+	Waiting *WaitingApproval `protobuf:"bytes,1,opt,name=waiting,proto3,oneof"`
+}
+
+type WatchApprovalsResponse_Ended struct {
+	// A request that was sent and waits no longer.
+	Ended *EndedApproval `protobuf:"bytes,2,opt,name=ended,proto3,oneof"`
+}
+
+type WatchApprovalsResponse_Heartbeat struct {
+	// A sign of life.
+	Heartbeat *ApprovalsHeartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
+}
+
+func (*WatchApprovalsResponse_Waiting) isWatchApprovalsResponse_Kind() {}
+
+func (*WatchApprovalsResponse_Ended) isWatchApprovalsResponse_Kind() {}
+
+func (*WatchApprovalsResponse_Heartbeat) isWatchApprovalsResponse_Kind() {}
+
+// A request that waits no longer: it was decided or withdrawn, it expired, or its session was
+// removed.
+type EndedApproval struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The request.
+	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedApproval) Reset() {
+	*x = EndedApproval{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedApproval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedApproval) ProtoMessage() {}
+
+func (x *EndedApproval) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedApproval.ProtoReflect.Descriptor instead.
+func (*EndedApproval) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *EndedApproval) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *EndedApproval) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// A sign of life of a watch of approvals.
+type ApprovalsHeartbeat struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether everything that waited has been sent.
+	IsComplete    bool `protobuf:"varint,1,opt,name=is_complete,json=isComplete,proto3" json:"is_complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApprovalsHeartbeat) Reset() {
+	*x = ApprovalsHeartbeat{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApprovalsHeartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApprovalsHeartbeat) ProtoMessage() {}
+
+func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApprovalsHeartbeat.ProtoReflect.Descriptor instead.
+func (*ApprovalsHeartbeat) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ApprovalsHeartbeat) GetIsComplete() bool {
+	if x != nil {
+		return x.IsComplete
+	}
+	return false
+}
+
 var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
@@ -4644,7 +5146,43 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x03act\"}\n" +
 	"\x10KeepTurnResponse\x128\n" +
 	"\x06status\x18\x01 \x01(\x0e2 .agent_routing.v1.KeepTurnStatusR\x06status\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease*\xf9\x02\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x95\x01\n" +
+	"\x14ListApprovalsRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04mine\x18\x03 \x01(\bR\x04mine\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\x80\x01\n" +
+	"\x15ListApprovalsResponse\x12?\n" +
+	"\tapprovals\x18\x01 \x03(\v2!.agent_routing.v1.WaitingApprovalR\tapprovals\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xca\x01\n" +
+	"\x0fWaitingApproval\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12=\n" +
+	"\bapproval\x18\x03 \x01(\v2!.agent_routing.v1.PendingApprovalR\bapproval\x12\x1d\n" +
+	"\n" +
+	"may_decide\x18\x04 \x01(\bR\tmayDecide\x12!\n" +
+	"\fhas_approved\x18\x05 \x01(\bR\vhasApproved\"\xa4\x01\n" +
+	"\x15WatchApprovalsRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04mine\x18\x03 \x01(\bR\x04mine\x12H\n" +
+	"\x12heartbeat_interval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xde\x01\n" +
+	"\x16WatchApprovalsResponse\x12=\n" +
+	"\awaiting\x18\x01 \x01(\v2!.agent_routing.v1.WaitingApprovalH\x00R\awaiting\x127\n" +
+	"\x05ended\x18\x02 \x01(\v2\x1f.agent_routing.v1.EndedApprovalH\x00R\x05ended\x12D\n" +
+	"\theartbeat\x18\x03 \x01(\v2$.agent_routing.v1.ApprovalsHeartbeatH\x00R\theartbeatB\x06\n" +
+	"\x04kind\"M\n" +
+	"\rEndedApproval\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"5\n" +
+	"\x12ApprovalsHeartbeat\x12\x1f\n" +
+	"\vis_complete\x18\x01 \x01(\bR\n" +
+	"isComplete*\xf9\x02\n" +
 	"\fTopicOutcome\x12\x1d\n" +
 	"\x19TOPIC_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18TOPIC_OUTCOME_HOME_FIRST\x10\x01\x12\x1b\n" +
@@ -4672,8 +5210,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x1cKEEP_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15KEEP_TURN_STATUS_KEPT\x10\x01\x12\x1f\n" +
 	"\x1bKEEP_TURN_STATUS_LEASE_LOST\x10\x02\x12%\n" +
-	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\x88\n" +
-	"\n" +
+	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\xd1\v\n" +
 	"\x0eRoutingService\x12H\n" +
 	"\x05Route\x12\x1e.agent_routing.v1.RouteRequest\x1a\x1f.agent_routing.v1.RouteResponse\x12c\n" +
 	"\x0eSetActiveAgent\x12'.agent_routing.v1.SetActiveAgentRequest\x1a(.agent_routing.v1.SetActiveAgentResponse\x12i\n" +
@@ -4690,7 +5227,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\fWatchSession\x12%.agent_routing.v1.WatchSessionRequest\x1a&.agent_routing.v1.WatchSessionResponse0\x01\x12Y\n" +
 	"\n" +
 	"WatchInbox\x12#.agent_routing.v1.WatchInboxRequest\x1a$.agent_routing.v1.WatchInboxResponse0\x01\x12Q\n" +
-	"\bKeepTurn\x12!.agent_routing.v1.KeepTurnRequest\x1a\".agent_routing.v1.KeepTurnResponse\x12^\n" +
+	"\bKeepTurn\x12!.agent_routing.v1.KeepTurnRequest\x1a\".agent_routing.v1.KeepTurnResponse\x12`\n" +
+	"\rListApprovals\x12&.agent_routing.v1.ListApprovalsRequest\x1a'.agent_routing.v1.ListApprovalsResponse\x12e\n" +
+	"\x0eWatchApprovals\x12'.agent_routing.v1.WatchApprovalsRequest\x1a(.agent_routing.v1.WatchApprovalsResponse0\x01\x12^\n" +
 	"\vRouteStream\x12$.agent_routing.v1.RouteStreamRequest\x1a%.agent_routing.v1.RouteStreamResponse(\x010\x01B\xb3\x01\n" +
 	"\x0fagentrouting.v1B\x13RoutingServiceProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
@@ -4707,7 +5246,7 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
@@ -4755,152 +5294,169 @@ var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(*InboxHeartbeat)(nil),           // 43: agent_routing.v1.InboxHeartbeat
 	(*KeepTurnRequest)(nil),          // 44: agent_routing.v1.KeepTurnRequest
 	(*KeepTurnResponse)(nil),         // 45: agent_routing.v1.KeepTurnResponse
-	nil,                              // 46: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 47: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 48: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 49: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 50: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 51: google.protobuf.Timestamp
-	(*Dispatch)(nil),                 // 52: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 53: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 54: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 55: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 56: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 57: google.protobuf.Struct
-	(HandoffMode)(0),                 // 58: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 59: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 60: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 61: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 62: agent_routing.v1.Task
-	(*Step)(nil),                     // 63: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 64: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 65: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 66: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 67: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 68: agent_routing.v1.Turn
-	(*Change)(nil),                   // 69: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 70: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 71: google.rpc.Status
+	(*ListApprovalsRequest)(nil),     // 46: agent_routing.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),    // 47: agent_routing.v1.ListApprovalsResponse
+	(*WaitingApproval)(nil),          // 48: agent_routing.v1.WaitingApproval
+	(*WatchApprovalsRequest)(nil),    // 49: agent_routing.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),   // 50: agent_routing.v1.WatchApprovalsResponse
+	(*EndedApproval)(nil),            // 51: agent_routing.v1.EndedApproval
+	(*ApprovalsHeartbeat)(nil),       // 52: agent_routing.v1.ApprovalsHeartbeat
+	nil,                              // 53: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 54: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 55: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 56: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 57: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 58: google.protobuf.Timestamp
+	(*Dispatch)(nil),                 // 59: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 60: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 61: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 62: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 63: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 64: google.protobuf.Struct
+	(HandoffMode)(0),                 // 65: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 66: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 67: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 68: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 69: agent_routing.v1.Task
+	(*Step)(nil),                     // 70: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 71: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 72: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 73: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 74: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 75: agent_routing.v1.Turn
+	(*Change)(nil),                   // 76: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 77: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 78: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	50, // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	46, // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	51, // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	52, // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	53, // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	54, // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	6,  // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
-	0,  // 7: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
-	7,  // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	55, // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	56, // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	57, // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	58, // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	59, // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	60, // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	55, // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	52, // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	61, // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	59, // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	59, // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	59, // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	59, // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	51, // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	15, // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	62, // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	52, // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	51, // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	51, // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	47, // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	14, // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	54, // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	59, // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	51, // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	57, // 33: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
-	51, // 34: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
-	59, // 35: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	51, // 36: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	50, // 37: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	17, // 38: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	18, // 39: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	19, // 40: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	20, // 41: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	21, // 42: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	22, // 43: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	63, // 44: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	64, // 45: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	57, // 46: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	58, // 47: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	57, // 48: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
-	65, // 49: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	66, // 50: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	52, // 51: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	59, // 52: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	55, // 53: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	67, // 54: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	52, // 55: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	66, // 56: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	62, // 57: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	1,  // 58: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	68, // 59: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	59, // 60: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	48, // 61: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	49, // 62: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	33, // 63: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	50, // 64: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	50, // 65: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	51, // 66: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	35, // 67: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
-	2,  // 68: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	64, // 69: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	69, // 70: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	70, // 71: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	4,  // 72: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	5,  // 73: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	71, // 74: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	64, // 75: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	64, // 76: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	42, // 77: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	43, // 78: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	52, // 79: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	64, // 80: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	51, // 81: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	64, // 82: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	3,  // 83: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	64, // 84: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	4,  // 85: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	8,  // 86: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	10, // 87: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	12, // 88: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	16, // 89: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	24, // 90: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	32, // 91: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	26, // 92: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	28, // 93: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	30, // 94: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	36, // 95: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	40, // 96: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	44, // 97: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	38, // 98: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	5,  // 99: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	9,  // 100: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	11, // 101: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	13, // 102: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	23, // 103: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	25, // 104: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	34, // 105: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	27, // 106: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	29, // 107: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	31, // 108: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	37, // 109: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	41, // 110: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	45, // 111: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	39, // 112: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	99, // [99:113] is the sub-list for method output_type
-	85, // [85:99] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	57,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	53,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	58,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	59,  // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	60,  // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	61,  // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	6,   // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
+	0,   // 7: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
+	7,   // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
+	62,  // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	63,  // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	64,  // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	65,  // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	66,  // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	67,  // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	62,  // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	59,  // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	68,  // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	66,  // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	66,  // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	66,  // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	66,  // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	58,  // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	15,  // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	69,  // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	59,  // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	58,  // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	58,  // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	54,  // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	14,  // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	61,  // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	66,  // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	58,  // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	64,  // 33: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	58,  // 34: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	66,  // 35: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	58,  // 36: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	57,  // 37: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	17,  // 38: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	18,  // 39: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	19,  // 40: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	20,  // 41: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	21,  // 42: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	22,  // 43: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	70,  // 44: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	71,  // 45: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	64,  // 46: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	65,  // 47: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	64,  // 48: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	72,  // 49: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	73,  // 50: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	59,  // 51: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	66,  // 52: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	62,  // 53: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	74,  // 54: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	59,  // 55: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	73,  // 56: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	69,  // 57: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,   // 58: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	75,  // 59: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	66,  // 60: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	55,  // 61: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	56,  // 62: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	33,  // 63: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	57,  // 64: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	57,  // 65: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	58,  // 66: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	35,  // 67: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,   // 68: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	71,  // 69: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	76,  // 70: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	77,  // 71: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	4,   // 72: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	5,   // 73: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	78,  // 74: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	71,  // 75: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	71,  // 76: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	42,  // 77: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	43,  // 78: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	59,  // 79: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	71,  // 80: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	58,  // 81: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	71,  // 82: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	3,   // 83: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	71,  // 84: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	48,  // 85: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	14,  // 86: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	71,  // 87: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	48,  // 88: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	51,  // 89: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	52,  // 90: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	4,   // 91: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	8,   // 92: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	10,  // 93: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	12,  // 94: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	16,  // 95: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	24,  // 96: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	32,  // 97: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	26,  // 98: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	28,  // 99: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	30,  // 100: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	36,  // 101: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	40,  // 102: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	44,  // 103: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	46,  // 104: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	49,  // 105: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	38,  // 106: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	5,   // 107: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	9,   // 108: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	11,  // 109: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	13,  // 110: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	23,  // 111: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	25,  // 112: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	34,  // 113: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	27,  // 114: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	29,  // 115: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	31,  // 116: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	37,  // 117: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	41,  // 118: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	45,  // 119: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	47,  // 120: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	50,  // 121: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	39,  // 122: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	107, // [107:123] is the sub-list for method output_type
+	91,  // [91:107] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -4945,13 +5501,18 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		(*KeepTurnRequest_Extend)(nil),
 		(*KeepTurnRequest_Release)(nil),
 	}
+	file_agent_routing_v1_routing_service_proto_msgTypes[46].OneofWrappers = []any{
+		(*WatchApprovalsResponse_Waiting)(nil),
+		(*WatchApprovalsResponse_Ended)(nil),
+		(*WatchApprovalsResponse_Heartbeat)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   46,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,8 @@ const (
 	RoutingService_WatchSession_FullMethodName     = "/agent_routing.v1.RoutingService/WatchSession"
 	RoutingService_WatchInbox_FullMethodName       = "/agent_routing.v1.RoutingService/WatchInbox"
 	RoutingService_KeepTurn_FullMethodName         = "/agent_routing.v1.RoutingService/KeepTurn"
+	RoutingService_ListApprovals_FullMethodName    = "/agent_routing.v1.RoutingService/ListApprovals"
+	RoutingService_WatchApprovals_FullMethodName   = "/agent_routing.v1.RoutingService/WatchApprovals"
 	RoutingService_RouteStream_FullMethodName      = "/agent_routing.v1.RoutingService/RouteStream"
 )
 
@@ -117,6 +119,16 @@ type RoutingServiceClient interface {
 	WatchInbox(ctx context.Context, in *WatchInboxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInboxResponse], error)
 	// Extends a worker's lease on a turn, or gives it back.
 	KeepTurn(ctx context.Context, in *KeepTurnRequest, opts ...grpc.CallOption) (*KeepTurnResponse, error)
+	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
+	// For people who decide: a caller with the scope approve sees these, and nothing else of the
+	// sessions. Decide one with ResumeTask. A store that an older release began answers
+	// FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	ListApprovals(ctx context.Context, in *ListApprovalsRequest, opts ...grpc.CallOption) (*ListApprovalsResponse, error)
+	// Sends the requests of a tenant that wait for an approval: first all that wait, the oldest
+	// first, then a heartbeat with is_complete, then what begins, changes and ends. A stream begins
+	// with all of them again, so there is nothing to resume. The first message is a heartbeat. At most
+	// the 10,000 oldest are watched; more follow as these end.
+	WatchApprovals(ctx context.Context, in *WatchApprovalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchApprovalsResponse], error)
 	// Routes many messages of many sessions on one stream. Answers come when they are ready; those of
 	// one session come in the order of its messages. A bad message is answered with its own error and
 	// does not end the stream.
@@ -279,9 +291,38 @@ func (c *routingServiceClient) KeepTurn(ctx context.Context, in *KeepTurnRequest
 	return out, nil
 }
 
+func (c *routingServiceClient) ListApprovals(ctx context.Context, in *ListApprovalsRequest, opts ...grpc.CallOption) (*ListApprovalsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListApprovalsResponse)
+	err := c.cc.Invoke(ctx, RoutingService_ListApprovals_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *routingServiceClient) WatchApprovals(ctx context.Context, in *WatchApprovalsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchApprovalsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RoutingService_ServiceDesc.Streams[2], RoutingService_WatchApprovals_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchApprovalsRequest, WatchApprovalsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RoutingService_WatchApprovalsClient = grpc.ServerStreamingClient[WatchApprovalsResponse]
+
 func (c *routingServiceClient) RouteStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RouteStreamRequest, RouteStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &RoutingService_ServiceDesc.Streams[2], RoutingService_RouteStream_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &RoutingService_ServiceDesc.Streams[3], RoutingService_RouteStream_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -374,6 +415,16 @@ type RoutingServiceServer interface {
 	WatchInbox(*WatchInboxRequest, grpc.ServerStreamingServer[WatchInboxResponse]) error
 	// Extends a worker's lease on a turn, or gives it back.
 	KeepTurn(context.Context, *KeepTurnRequest) (*KeepTurnResponse, error)
+	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
+	// For people who decide: a caller with the scope approve sees these, and nothing else of the
+	// sessions. Decide one with ResumeTask. A store that an older release began answers
+	// FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error)
+	// Sends the requests of a tenant that wait for an approval: first all that wait, the oldest
+	// first, then a heartbeat with is_complete, then what begins, changes and ends. A stream begins
+	// with all of them again, so there is nothing to resume. The first message is a heartbeat. At most
+	// the 10,000 oldest are watched; more follow as these end.
+	WatchApprovals(*WatchApprovalsRequest, grpc.ServerStreamingServer[WatchApprovalsResponse]) error
 	// Routes many messages of many sessions on one stream. Answers come when they are ready; those of
 	// one session come in the order of its messages. A bad message is answered with its own error and
 	// does not end the stream.
@@ -426,6 +477,12 @@ func (UnimplementedRoutingServiceServer) WatchInbox(*WatchInboxRequest, grpc.Ser
 }
 func (UnimplementedRoutingServiceServer) KeepTurn(context.Context, *KeepTurnRequest) (*KeepTurnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KeepTurn not implemented")
+}
+func (UnimplementedRoutingServiceServer) ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListApprovals not implemented")
+}
+func (UnimplementedRoutingServiceServer) WatchApprovals(*WatchApprovalsRequest, grpc.ServerStreamingServer[WatchApprovalsResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchApprovals not implemented")
 }
 func (UnimplementedRoutingServiceServer) RouteStream(grpc.BidiStreamingServer[RouteStreamRequest, RouteStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method RouteStream not implemented")
@@ -671,6 +728,35 @@ func _RoutingService_KeepTurn_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RoutingService_ListApprovals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListApprovalsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).ListApprovals(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_ListApprovals_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).ListApprovals(ctx, req.(*ListApprovalsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RoutingService_WatchApprovals_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchApprovalsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RoutingServiceServer).WatchApprovals(m, &grpc.GenericServerStream[WatchApprovalsRequest, WatchApprovalsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RoutingService_WatchApprovalsServer = grpc.ServerStreamingServer[WatchApprovalsResponse]
+
 func _RoutingService_RouteStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RoutingServiceServer).RouteStream(&grpc.GenericServerStream[RouteStreamRequest, RouteStreamResponse]{ServerStream: stream})
 }
@@ -729,6 +815,10 @@ var RoutingService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "KeepTurn",
 			Handler:    _RoutingService_KeepTurn_Handler,
 		},
+		{
+			MethodName: "ListApprovals",
+			Handler:    _RoutingService_ListApprovals_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -739,6 +829,11 @@ var RoutingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchInbox",
 			Handler:       _RoutingService_WatchInbox_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchApprovals",
+			Handler:       _RoutingService_WatchApprovals_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import grpc
 import grpc.aio
 
+from agent_routing.approval_calls_aio import AnswerT, RequestT
+from agent_routing.approval_watch import ApprovalWatch
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
     CallInfo,
@@ -26,16 +28,17 @@ from agent_routing.channel import channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
 from agent_routing.plain_values import Seconds, seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
-from agent_routing.routing_calls_aio import AnswerT, AsyncRoutingCalls, RequestT
+from agent_routing.routing_calls_aio import AsyncRoutingCalls
 from agent_routing.tokens import AsyncToken
 from agent_routing.v1.routing_service_pb2 import (
+    WatchApprovalsResponse,
     WatchInboxRequest,
     WatchInboxResponse,
     WatchSessionRequest,
 )
 from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 from agent_routing.v1.session_event_pb2 import Change
-from agent_routing.watching import Watch
+from agent_routing.watching import Reconnecting, Watch
 
 if TYPE_CHECKING:
     from agent_routing.aio_stream import AsyncRouteStream
@@ -226,9 +229,30 @@ class AsyncClient(AsyncRoutingCalls):
             finally:
                 # Also if the caller leaves the loop: the service must stop sending.
                 stream.cancel()
-            if self._closed:
-                raise closed_error(self._settings.target) from failure
-            await asyncio.sleep(watch.wait_after(failure))
+            await self._wait_to_reconnect(watch, failure)
+
+    async def _watch_approvals(self, watch: ApprovalWatch) -> AsyncIterator[WatchApprovalsResponse]:
+        while True:
+            metadata = await self._settings.metadata_soon()
+            stream = self._open().WatchApprovals(watch.connect(), metadata=metadata)
+            failure: grpc.RpcError | None = None
+            try:
+                async for response in stream:
+                    for message in watch.received(response):
+                        yield message
+            except grpc.RpcError as ended:
+                failure = ended
+            except asyncio.CancelledError as ended:
+                self._raise_if_closed(ended)
+                raise
+            finally:
+                stream.cancel()
+            await self._wait_to_reconnect(watch, failure)
+
+    async def _wait_to_reconnect(self, watch: Reconnecting, failure: grpc.RpcError | None) -> None:
+        if self._closed:
+            raise closed_error(self._settings.target) from failure
+        await asyncio.sleep(watch.wait_after(failure))
 
     def _raise_if_closed(self, failure: asyncio.CancelledError) -> None:
         """Raise RuntimeError if closing the client cancelled the call, and not the waiting task."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 
+from agent_routing.approval_calls import AnswerT, RequestT
+from agent_routing.approval_watch import ApprovalWatch
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
     CallInfo,
@@ -26,12 +28,12 @@ from agent_routing.channel import channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
 from agent_routing.plain_values import Seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
-from agent_routing.routing_calls import AnswerT, RequestT, RoutingCalls
+from agent_routing.routing_calls import RoutingCalls
 from agent_routing.tokens import Token
-from agent_routing.v1.routing_service_pb2 import WatchSessionRequest
+from agent_routing.v1.routing_service_pb2 import WatchApprovalsResponse, WatchSessionRequest
 from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 from agent_routing.v1.session_event_pb2 import Change
-from agent_routing.watching import Watch
+from agent_routing.watching import Reconnecting, Watch
 
 if TYPE_CHECKING:
     from agent_routing.client_stream import RouteStream
@@ -226,6 +228,24 @@ class Client(RoutingCalls):
             finally:
                 # Also if the caller leaves the loop: the service must stop sending.
                 stream.cancel()
-            if self._closed:
-                raise closed_error(self._settings.target) from failure
-            time.sleep(watch.wait_after(failure))
+            self._wait_to_reconnect(watch, failure)
+
+    def _watch_approvals(self, watch: ApprovalWatch) -> Iterator[WatchApprovalsResponse]:
+        while True:
+            stream = self._open().WatchApprovals(
+                watch.connect(), metadata=self._settings.metadata_now()
+            )
+            failure: grpc.RpcError | None = None
+            try:
+                for response in stream:
+                    yield from watch.received(response)
+            except grpc.RpcError as ended:
+                failure = ended
+            finally:
+                stream.cancel()
+            self._wait_to_reconnect(watch, failure)
+
+    def _wait_to_reconnect(self, watch: Reconnecting, failure: grpc.RpcError | None) -> None:
+        if self._closed:
+            raise closed_error(self._settings.target) from failure
+        time.sleep(watch.wait_after(failure))

@@ -11,10 +11,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from google.protobuf.message import Message
-
+from agent_routing.approval_calls import ApprovalCalls
 from agent_routing.asking import (
     ASK_S_DEFAULT,
     ASK_TURNS,
@@ -25,14 +24,13 @@ from agent_routing.asking import (
     is_open,
     no_answer_yet,
 )
-from agent_routing.calls import CallInfo, CallSettings
+from agent_routing.calls import CallInfo
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
 from agent_routing.ids import new_uuid7
 from agent_routing.outcomes import Outcome, set_outcome
 from agent_routing.plain_values import (
     ClearScopeName,
-    DecisionName,
     HandoffModeName,
     InitiatorName,
     Seconds,
@@ -48,20 +46,12 @@ from agent_routing.plain_values import (
 from agent_routing.route_result import RouteResult
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.clear_scope_pb2 import ClearScope
-from agent_routing.v1.dispatch_pb2 import Decision
 from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.session_event_pb2 import Change
 from agent_routing.v1.task_pb2 import Task, TaskStatus
 from agent_routing.v1.turn_pb2 import Step, Turn
 from agent_routing.watching import AWAY_S_DEFAULT, Watch
-
-if TYPE_CHECKING:
-    from agent_routing.rpc_types import Rpc
-    from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
-
-RequestT = TypeVar("RequestT", bound=Message)
-AnswerT = TypeVar("AnswerT", bound=Message)
 
 
 class RouteCall(ABC):
@@ -140,10 +130,8 @@ class RouteCall(ABC):
         """Send the request; return the answer, or a degraded one."""
 
 
-class RoutingCalls(RouteCall):
+class RoutingCalls(ApprovalCalls, RouteCall):
     """The calls of RoutingService. A client adds the channel, and how a call waits."""
-
-    _settings: CallSettings
 
     @property
     def circuit(self) -> Circuit:
@@ -157,20 +145,6 @@ class RoutingCalls(RouteCall):
         Unavailable, DeadlineExceeded, Overloaded.
         """
         return (self.list_agents(timeout=timeout)).home_agent_id
-
-    @abstractmethod
-    def _open(self) -> RoutingServiceStub:
-        """Return the stub; the first call creates it and its channel."""
-
-    @abstractmethod
-    def _call(
-        self,
-        rpc: Rpc[RequestT, AnswerT],
-        request: RequestT,
-        timeout: Seconds | None,
-        info: CallInfo | None,
-    ) -> AnswerT:
-        """Send a request until it is answered, refused, or out of time or attempts."""
 
     @abstractmethod
     def _watch(self, watch: Watch) -> Iterator[Change]:
@@ -438,39 +412,6 @@ class RoutingCalls(RouteCall):
     @abstractmethod
     def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
         """Wait for the next change after a revision; return its revision, or 0 if none came."""
-
-    def resume_task(
-        self,
-        task_id: str,
-        request_id: str,
-        decision: DecisionName,
-        *,
-        session_id: str = "",
-        user_id: str = "",
-        comment: str = "",
-        timeout: Seconds | None = None,
-        info: CallInfo | None = None,
-    ) -> pb.ResumeTaskResponse:
-        """Approve or reject what a paused task is waiting for; return the dispatch to its agent.
-
-        request_id: the request that waits. decision: the first decision counts; the same one
-        repeated gets the same answer. session_id: empty: found by the task. comment: for the agent,
-        at most 4 KiB. The dispatch is unset while more people have to approve.
-
-        Raises UnknownTask, UnknownRequest, UnknownSession, TaskNotPaused, RequestNotOpen,
-        ApprovalDecided, ApproverRefused, AgentUnavailable, InvalidField, OwnerMismatch,
-        SessionErased, RevisionMismatch, Unimplemented, StateCorrupt, Unavailable,
-        DeadlineExceeded, Overloaded.
-        """
-        request = pb.ResumeTaskRequest(
-            session_id=session_id,
-            user_id=user_id,
-            task_id=task_id,
-            request_id=request_id,
-            decision=enum_value(Decision, "DECISION_", "decision", decision),
-            comment=comment,
-        )
-        return self._call(self._open().ResumeTask, request, timeout, info)
 
     def report_degraded(
         self,

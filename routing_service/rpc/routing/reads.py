@@ -33,6 +33,7 @@ from routing_service.rpc.request_checks import (
     FieldChecks,
     parse,
 )
+from routing_service.rpc.routing.approvals import pending_out
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.wire_format import framed, tag_of
 from routing_service.sessions.calls import SessionView
@@ -140,22 +141,7 @@ class SessionReads:
             response.task.CopyFrom(pm.task_out(state.task, metadata, key.session_id, state.owner))
         if state.paused is not None:
             paused = await self._handler.reads.pending_approval(key, state.paused)
-            approval = state.approval
-            pending = pb.PendingApproval(
-                task_id=state.paused.task_id,
-                request_id=state.paused.request_id,
-                agent=cards.card(state.paused.holder, pm.locale_of(state)),
-                prompt=paused.prompt,
-                pause_time=pm.timestamp(paused.pause_us),
-                by=approval.by if approval else "",
-                decisions=len(approval.voters) if approval else 0,
-                decisions_needed=approval.needs if approval else 1,
-            )
-            if paused.fields is not None:
-                pending.fields.CopyFrom(pm.context_out(paused.fields))
-            if approval is not None and approval.expire_us is not None:
-                pending.expire_time.CopyFrom(pm.timestamp(approval.expire_us))
-            response.pending_approval.CopyFrom(pending)
+            response.pending_approval.CopyFrom(pending_out(state, state.paused, paused, cards))
 
     async def _next_agent(self, view: SessionView, tenant: str) -> str:
         """Return the agent that gets the next ordinary message."""

@@ -2146,3 +2146,215 @@ class KeepTurnResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["lease", b"lease", "status", b"status"]) -> None: ...
 
 Global___KeepTurnResponse: typing_extensions.TypeAlias = KeepTurnResponse
+
+@typing.final
+class ListApprovalsRequest(google.protobuf.message.Message):
+    """Asks for the requests that wait for an approval."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    MINE_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    agent_id: builtins.str
+    """Only requests of this agent. Empty: of all agents."""
+    role: builtins.str
+    """Only requests that a caller with this role may decide by the rule "role:" and this name. 1-64
+    characters of A-Z a-z 0-9 . _ : / @ + = and -. Empty: all.
+    """
+    mine: builtins.bool
+    """Only requests that this caller may decide itself and has not approved yet. Default false."""
+    page_size: builtins.int
+    """Maximum number. 0-1,000. 0: the default, 100. A page stays below 1 MiB and reads at most 1,000
+    entries, so it may have fewer.
+    """
+    page_token: builtins.str
+    """next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+    page.
+    """
+    def __init__(
+        self,
+        *,
+        agent_id: builtins.str = ...,
+        role: builtins.str = ...,
+        mine: builtins.bool = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "mine", b"mine", "page_size", b"page_size", "page_token", b"page_token", "role", b"role"]) -> None: ...
+
+Global___ListApprovalsRequest: typing_extensions.TypeAlias = ListApprovalsRequest
+
+@typing.final
+class ListApprovalsResponse(google.protobuf.message.Message):
+    """A page of requests that wait for an approval, the oldest first."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    APPROVALS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Token of the next page. Empty: this is the last one."""
+    @property
+    def approvals(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WaitingApproval]:
+        """The requests."""
+
+    def __init__(
+        self,
+        *,
+        approvals: collections.abc.Iterable[Global___WaitingApproval] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["approvals", b"approvals", "next_page_token", b"next_page_token"]) -> None: ...
+
+Global___ListApprovalsResponse: typing_extensions.TypeAlias = ListApprovalsResponse
+
+@typing.final
+class WaitingApproval(google.protobuf.message.Message):
+    """A request that waits for an approval, with its session."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    APPROVAL_FIELD_NUMBER: builtins.int
+    MAY_DECIDE_FIELD_NUMBER: builtins.int
+    HAS_APPROVED_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session: for ResumeTask."""
+    user_id: builtins.str
+    """The user of the session, for whom the agent asks. Empty if it has none."""
+    may_decide: builtins.bool
+    """Whether this caller may decide it by the registry's rule. True for one that has approved it
+    already.
+    """
+    has_approved: builtins.bool
+    """Whether this caller has approved it, and more approvals are needed."""
+    @property
+    def approval(self) -> Global___PendingApproval:
+        """What waits, since when, and who may decide it."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        approval: Global___PendingApproval | None = ...,
+        may_decide: builtins.bool = ...,
+        has_approved: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["approval", b"approval"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["approval", b"approval", "has_approved", b"has_approved", "may_decide", b"may_decide", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+
+Global___WaitingApproval: typing_extensions.TypeAlias = WaitingApproval
+
+@typing.final
+class WatchApprovalsRequest(google.protobuf.message.Message):
+    """Which requests to watch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    MINE_FIELD_NUMBER: builtins.int
+    HEARTBEAT_INTERVAL_FIELD_NUMBER: builtins.int
+    agent_id: builtins.str
+    """As in ListApprovalsRequest."""
+    role: builtins.str
+    """As in ListApprovalsRequest."""
+    mine: builtins.bool
+    """As in ListApprovalsRequest. A request that this caller has approved ends for it."""
+    @property
+    def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
+        """The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s."""
+
+    def __init__(
+        self,
+        *,
+        agent_id: builtins.str = ...,
+        role: builtins.str = ...,
+        mine: builtins.bool = ...,
+        heartbeat_interval: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "heartbeat_interval", b"heartbeat_interval", "mine", b"mine", "role", b"role"]) -> None: ...
+
+Global___WatchApprovalsRequest: typing_extensions.TypeAlias = WatchApprovalsRequest
+
+@typing.final
+class WatchApprovalsResponse(google.protobuf.message.Message):
+    """One message of the stream. An unset kind is something newer: skip it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WAITING_FIELD_NUMBER: builtins.int
+    ENDED_FIELD_NUMBER: builtins.int
+    HEARTBEAT_FIELD_NUMBER: builtins.int
+    @property
+    def waiting(self) -> Global___WaitingApproval:
+        """A request that waits, or whose approvals have changed since it was sent last."""
+
+    @property
+    def ended(self) -> Global___EndedApproval:
+        """A request that was sent and waits no longer."""
+
+    @property
+    def heartbeat(self) -> Global___ApprovalsHeartbeat:
+        """A sign of life."""
+
+    def __init__(
+        self,
+        *,
+        waiting: Global___WaitingApproval | None = ...,
+        ended: Global___EndedApproval | None = ...,
+        heartbeat: Global___ApprovalsHeartbeat | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["ended", b"ended", "heartbeat", b"heartbeat", "kind", b"kind", "waiting", b"waiting"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ended", b"ended", "heartbeat", b"heartbeat", "kind", b"kind", "waiting", b"waiting"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["waiting", "ended", "heartbeat"] | None: ...
+
+Global___WatchApprovalsResponse: typing_extensions.TypeAlias = WatchApprovalsResponse
+
+@typing.final
+class EndedApproval(google.protobuf.message.Message):
+    """A request that waits no longer: it was decided or withdrawn, it expired, or its session was
+    removed.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    request_id: builtins.str
+    """The request."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "session_id", b"session_id"]) -> None: ...
+
+Global___EndedApproval: typing_extensions.TypeAlias = EndedApproval
+
+@typing.final
+class ApprovalsHeartbeat(google.protobuf.message.Message):
+    """A sign of life of a watch of approvals."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    IS_COMPLETE_FIELD_NUMBER: builtins.int
+    is_complete: builtins.bool
+    """Whether everything that waited has been sent."""
+    def __init__(
+        self,
+        *,
+        is_complete: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["is_complete", b"is_complete"]) -> None: ...
+
+Global___ApprovalsHeartbeat: typing_extensions.TypeAlias = ApprovalsHeartbeat

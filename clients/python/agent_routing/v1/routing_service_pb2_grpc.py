@@ -134,6 +134,16 @@ class RoutingServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.FromString,
                 _registered_method=True)
+        self.ListApprovals = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/ListApprovals',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsResponse.FromString,
+                _registered_method=True)
+        self.WatchApprovals = channel.unary_stream(
+                '/agent_routing.v1.RoutingService/WatchApprovals',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchApprovalsRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchApprovalsResponse.FromString,
+                _registered_method=True)
         self.RouteStream = channel.stream_stream(
                 '/agent_routing.v1.RoutingService/RouteStream',
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.RouteStreamRequest.SerializeToString,
@@ -286,6 +296,26 @@ class RoutingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListApprovals(self, request, context):
+        """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
+        For people who decide: a caller with the scope approve sees these, and nothing else of the
+        sessions. Decide one with ResumeTask. A store that an older release began answers
+        FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchApprovals(self, request, context):
+        """Sends the requests of a tenant that wait for an approval: first all that wait, the oldest
+        first, then a heartbeat with is_complete, then what begins, changes and ends. A stream begins
+        with all of them again, so there is nothing to resume. The first message is a heartbeat. At most
+        the 10,000 oldest are watched; more follow as these end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RouteStream(self, request_iterator, context):
         """Routes many messages of many sessions on one stream. Answers come when they are ready; those of
         one session come in the order of its messages. A bad message is answered with its own error and
@@ -362,6 +392,16 @@ def add_RoutingServiceServicer_to_server(servicer, server):
                     servicer.KeepTurn,
                     request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.SerializeToString,
+            ),
+            'ListApprovals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListApprovals,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsResponse.SerializeToString,
+            ),
+            'WatchApprovals': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchApprovals,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchApprovalsRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.WatchApprovalsResponse.SerializeToString,
             ),
             'RouteStream': grpc.stream_stream_rpc_method_handler(
                     servicer.RouteStream,
@@ -755,6 +795,60 @@ class RoutingService(object):
             '/agent_routing.v1.RoutingService/KeepTurn',
             agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.SerializeToString,
             agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListApprovals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/ListApprovals',
+            agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchApprovals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/WatchApprovals',
+            agent__routing_dot_v1_dot_routing__service__pb2.WatchApprovalsRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.WatchApprovalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -233,6 +233,38 @@ _RoutingServiceKeepTurnType = typing_extensions.TypeVar(
     ],
 )
 
+_RoutingServiceListApprovalsType = typing_extensions.TypeVar(
+    '_RoutingServiceListApprovalsType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
+    ],
+)
+
+_RoutingServiceWatchApprovalsType = typing_extensions.TypeVar(
+    '_RoutingServiceWatchApprovalsType',
+    grpc.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.WatchApprovalsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.WatchApprovalsResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.WatchApprovalsResponse,
+    ],
+)
+
 _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     '_RoutingServiceRouteStreamType',
     grpc.StreamStreamMultiCallable[
@@ -249,7 +281,7 @@ _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     ],
 )
 
-class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceRouteStreamType]):
+class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceListApprovalsType, _RoutingServiceWatchApprovalsType, _RoutingServiceRouteStreamType]):
     """Owns which agent has the conversation.
     These rules hold for all calls:
 
@@ -341,6 +373,14 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
             agent_routing.v1.routing_service_pb2.KeepTurnRequest,
             agent_routing.v1.routing_service_pb2.KeepTurnResponse,
         ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
+            agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            agent_routing.v1.routing_service_pb2.WatchApprovalsRequest,
+            agent_routing.v1.routing_service_pb2.WatchApprovalsResponse,
+        ],
         grpc.StreamStreamMultiCallable[
             agent_routing.v1.routing_service_pb2.RouteStreamRequest,
             agent_routing.v1.routing_service_pb2.RouteStreamResponse,
@@ -400,6 +440,14 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.KeepTurnRequest,
             agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
+            agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            agent_routing.v1.routing_service_pb2.WatchApprovalsRequest,
+            agent_routing.v1.routing_service_pb2.WatchApprovalsResponse,
         ],
         grpc.aio.StreamStreamMultiCallable[
             agent_routing.v1.routing_service_pb2.RouteStreamRequest,
@@ -470,6 +518,20 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     KeepTurn: _RoutingServiceKeepTurnType
     """Extends a worker's lease on a turn, or gives it back."""
 
+    ListApprovals: _RoutingServiceListApprovalsType
+    """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
+    For people who decide: a caller with the scope approve sees these, and nothing else of the
+    sessions. Decide one with ResumeTask. A store that an older release began answers
+    FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+    """
+
+    WatchApprovals: _RoutingServiceWatchApprovalsType
+    """Sends the requests of a tenant that wait for an approval: first all that wait, the oldest
+    first, then a heartbeat with is_complete, then what begins, changes and ends. A stream begins
+    with all of them again, so there is nothing to resume. The first message is a heartbeat. At most
+    the 10,000 oldest are watched; more follow as these end.
+    """
+
     RouteStream: _RoutingServiceRouteStreamType
     """Routes many messages of many sessions on one stream. Answers come when they are ready; those of
     one session come in the order of its messages. A bad message is answered with its own error and
@@ -528,6 +590,14 @@ RoutingServiceAsyncStub: typing_extensions.TypeAlias = RoutingServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.KeepTurnRequest,
         agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        agent_routing.v1.routing_service_pb2.WatchApprovalsRequest,
+        agent_routing.v1.routing_service_pb2.WatchApprovalsResponse,
     ],
     grpc.aio.StreamStreamMultiCallable[
         agent_routing.v1.routing_service_pb2.RouteStreamRequest,
@@ -700,6 +770,30 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.KeepTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.KeepTurnResponse]]:
         """Extends a worker's lease on a turn, or gives it back."""
+
+    @abc.abstractmethod
+    def ListApprovals(
+        self,
+        request: agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.ListApprovalsResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ListApprovalsResponse]]:
+        """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
+        For people who decide: a caller with the scope approve sees these, and nothing else of the
+        sessions. Decide one with ResumeTask. A store that an older release began answers
+        FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        """
+
+    @abc.abstractmethod
+    def WatchApprovals(
+        self,
+        request: agent_routing.v1.routing_service_pb2.WatchApprovalsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.routing_service_pb2.WatchApprovalsResponse], collections.abc.AsyncIterator[agent_routing.v1.routing_service_pb2.WatchApprovalsResponse]]:
+        """Sends the requests of a tenant that wait for an approval: first all that wait, the oldest
+        first, then a heartbeat with is_complete, then what begins, changes and ends. A stream begins
+        with all of them again, so there is nothing to resume. The first message is a heartbeat. At most
+        the 10,000 oldest are watched; more follow as these end.
+        """
 
     @abc.abstractmethod
     def RouteStream(
