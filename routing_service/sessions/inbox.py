@@ -334,7 +334,13 @@ class Inbox:
         holds = any(watch.held for watch in queue.watches)
         if not wanted and not holds:
             return
-        before = {entry: watch for watch in queue.watches for entry in watch.held}
+        # A worker of several agents holds entries of several queues.
+        before = {
+            entry: watch
+            for watch in queue.watches
+            for entry in watch.held
+            if entry.queue == queue.agent_id
+        }
         free: list[QueueItem] = []
         seen: set[QueueEntry] = set()
         after: QueueEntry | None = None

@@ -439,3 +439,15 @@ async def test_a_turn_that_a_caller_carries_needs_no_lease(service):
     await chat.answer(routed.dispatch, "done")
     kept = await service.call("KeepTurn", request)
     assert kept.status == pb.KEEP_TURN_STATUS_REQUEST_NOT_OPEN
+
+
+async def test_a_worker_of_two_agents_keeps_the_turns_of_each(service):
+    """The inbox of one agent says nothing about the turns of another."""
+    await service.chat().say("what is VAT?")
+    async with working(service, "front", "vat", lease_s=1.0) as worker:
+        first = await worker.next()
+        again = await worker.next()
+        assert (first.attempt, again.attempt) == (1, 2)
+        assert again.lease_token != first.lease_token
+        assert (await keep(service, again, extend_s=30))[0] == "KEPT"
+        assert await worker.has_none(2)
