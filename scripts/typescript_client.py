@@ -44,7 +44,7 @@ def compile_all() -> None:
 
     Raises subprocess.CalledProcessError for what does not compile; the compiler says what.
     """
-    folders = ("src", "test", "examples/chat")
+    folders = ("src", "test", "examples/chat", "examples/worker")
     sources = [path for folder in folders for path in sorted((CLIENT / folder).rglob("*.ts"))]
     settings = [*sorted(CLIENT.glob("tsconfig*.json")), CLIENT / "package-lock.json"]
     once(COMPILED, [*settings, *sources], ["run", "--silent", "build"], ["run", "-s", "build:test"])

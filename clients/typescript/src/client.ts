@@ -3,9 +3,19 @@
 // A method takes the fields of its request and returns the generated answer; only route() may
 // decide in place of the service. index.ts and web.ts choose the transport.
 
-import { create, type DescMessage, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
+import {
+  ASK_MS_DEFAULT,
+  ASK_TURNS,
+  ASK_WATCH_MS,
+  Asked,
+  chainOf,
+  checkInbox,
+  isOpen,
+  NoAnswerYet,
+} from "./asking.js";
 import {
   type CallOptions,
   type CallSettings,
@@ -21,6 +31,9 @@ import {
   type ClearActiveAgentResponse,
   CompleteTurnRequestSchema,
   type CompleteTurnResponse,
+  type InboxItem,
+  KeepTurnRequestSchema,
+  type KeepTurnResponse,
   ListAgentsRequestSchema,
   type ListAgentsResponse,
   ListTasksRequestSchema,
@@ -37,20 +50,45 @@ import {
   type SetActiveAgentResponse,
   StatusRequestSchema,
   type StatusResponse,
+  TurnOrder,
+  WatchInboxRequestSchema,
+  type WatchSessionRequest,
   WatchSessionRequestSchema,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
 import type { Change } from "./gen/agent_routing/v1/session_event_pb.js";
 import type { Task } from "./gen/agent_routing/v1/task_pb.js";
 import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 import { newUuid7 } from "./ids.js";
+import { watchTurns } from "./inbox.js";
 import { type Fallback, KnownAgents } from "./knownAgents.js";
-import type { Outcome } from "./outcomes.js";
 import { type Place, Replicas } from "./replicas.js";
+import {
+  type AskFields,
+  type ClearActiveAgentFields,
+  type CompleteTurnFields,
+  type Fields,
+  type KeepTurnFields,
+  type RouteFields,
+  type SetActiveAgentFields,
+  type WatchFields,
+  withRevision,
+} from "./requestFields.js";
 import { type RetryPolicy, RetryThrottle, retryPolicy } from "./retry.js";
 import { RouteResult } from "./routeResult.js";
 import { RouteStream } from "./routeStream.js";
 import { positiveMs } from "./waiting.js";
 import { AWAY_MS_DEFAULT, watchChanges } from "./watch.js";
+
+export type {
+  AskFields,
+  ClearActiveAgentFields,
+  CompleteTurnFields,
+  Fields,
+  KeepTurnFields,
+  RouteFields,
+  SetActiveAgentFields,
+  WatchFields,
+} from "./requestFields.js";
 
 /** Options for all calls of a client, with any transport. */
 export interface ClientSettings {
@@ -69,34 +107,6 @@ export interface ClientSettings {
   /** Gets warnings: a message that the client routed alone. */
   onDegraded?: (result: RouteResult) => void;
 }
-
-/** The fields of a request. The contract says which of them are optional. */
-export type Fields<Desc extends DescMessage> = Omit<
-  MessageInitShape<Desc>,
-  "$typeName" | "$unknown"
->;
-
-/** As Fields, but the revision may also be a number. */
-type WithRevision<Desc extends DescMessage> = Omit<Fields<Desc>, "expectedRevision"> & {
-  /** Refuse unless the session is at this revision; 0: the session is new. Default: not checked. */
-  expectedRevision?: bigint | number | undefined;
-};
-
-export type RouteFields = WithRevision<typeof RouteRequestSchema>;
-export type SetActiveAgentFields = WithRevision<typeof SetActiveAgentRequestSchema>;
-export type ClearActiveAgentFields = WithRevision<typeof ClearActiveAgentRequestSchema>;
-export type CompleteTurnFields = Omit<Fields<typeof CompleteTurnRequestSchema>, "outcome"> & {
-  /** How the turn ended, made with outcomes. */
-  outcome: Outcome;
-};
-export type WatchFields = {
-  sessionId: string;
-  userId?: string;
-  /** The last revision seen; 0: from the beginning. Default: only new changes. */
-  afterRevision?: bigint | number;
-  /** The longest silence of the connection before a heartbeat, 1 s to 5 min. Default 15,000. */
-  heartbeatIntervalMs?: number;
-};
 
 /**
  * Calls the agent routing service.
@@ -272,6 +282,94 @@ export class RoutingClient {
   }
 
   /**
+   * Extends a worker's lease on a turn, or gives it back; the answer says whether the turn is still
+   * this worker's. A Worker does this for its turns.
+   *
+   * leaseToken: of the InboxItem; empty for a turn that the caller carries: the answer then only
+   * says whether it is open.
+   */
+  async keepTurn(fields: KeepTurnFields, options: CallOptions = {}): Promise<KeepTurnResponse> {
+    const { extendMs, release, ...ids } = { extendMs: 0, release: false, ...fields };
+    const request = create(KeepTurnRequestSchema, {
+      ...ids,
+      act: release
+        ? { case: "release", value: true }
+        : { case: "extend", value: durationFromMs(extendMs) },
+    });
+    return await call(
+      this.#settings,
+      "KeepTurn",
+      request,
+      (stub, sent, more) => stub.routing.keepTurn(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Routes a message to agents with inboxes, waits for their answer, and returns it.
+   *
+   * The whole chain is waited for: after a handoff, the answer of the next agent too. A command is
+   * answered at once. requestId: with the same one a repeat waits for the same turn. waitMs: how
+   * long, by default 300,000.
+   *
+   * Throws RangeError if the agent has no inbox: then route() the message and carry it. NoAnswerYet
+   * after waitMs: the turn goes on; ask again with its requestId. Unavailable if the service cannot
+   * be reached: an inbox needs it. What route(), status() and listTurns() throw.
+   */
+  async ask(
+    fields: AskFields,
+    options: Pick<CallOptions, "signal" | "headers"> & { waitMs?: number } = {},
+  ): Promise<Asked> {
+    const { waitMs = ASK_MS_DEFAULT, ...others } = options;
+    const untilMs = performance.now() + positiveMs("waitMs", waitMs);
+    const routed = await this.route(fields, others);
+    if (routed.error !== undefined) throw routed.error;
+    if (routed.dispatch === undefined) return new Asked(routed);
+    checkInbox(routed.dispatch);
+    const ids = { sessionId: routed.sessionId, userId: fields.userId ?? "" };
+    const watched = create(WatchSessionRequestSchema, { ...ids, afterRevision: routed.revision });
+    for (;;) {
+      // First: a turn that is open now is in the history that is read next.
+      const state = await this.status(ids, others);
+      const page = await this.listTurnsPage(
+        { ...ids, order: TurnOrder.NEWEST_FIRST, pageSize: ASK_TURNS },
+        others,
+      );
+      const turns = chainOf(routed.requestId, page.turns);
+      if (!isOpen(turns, state.openRequests)) return new Asked(routed, turns);
+      const leftMs = untilMs - performance.now();
+      if (leftMs <= 0) throw new NoAnswerYet(routed, waitMs);
+      await this.#nextRevision(watched, Math.min(leftMs, ASK_WATCH_MS), others);
+    }
+  }
+
+  /** Waits for the session's next change, for at most timeoutMs. */
+  async #nextRevision(
+    request: WatchSessionRequest,
+    timeoutMs: number,
+    options: Pick<CallOptions, "signal" | "headers">,
+  ): Promise<void> {
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), timeoutMs);
+    const { signal } = options;
+    const ended = signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]);
+    try {
+      const changes = watchChanges(this.#settings, request, timeoutMs, {
+        ...options,
+        signal: ended,
+      });
+      // The watch moves its request on.
+      for await (const _change of changes) break;
+    } catch {
+      // Also at the end of its time. The caller's next call shows what is wrong.
+      signal?.throwIfAborted();
+      this.#settings.replicas.throwIfClosed();
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /**
    * Approves or rejects what a paused task is waiting for; returns the dispatch to its agent.
    *
    * The first decision counts; the same one repeated gets the same answer. Throws UnknownTask,
@@ -415,6 +513,21 @@ export class RoutingClient {
     return watchChanges(this.#settings, request, awayMsMax, options);
   }
 
+  /**
+   * Iterates over the turns that wait for a worker's agents, each with a lease; a Worker runs
+   * functions on them. At least once: after a lost connection the turns that this worker still has
+   * come again, with the same lease tokens. A service that is away is waited for, by default for
+   * ever. Throws the refusals of the service.
+   */
+  watchInbox(
+    fields: Fields<typeof WatchInboxRequestSchema>,
+    options: Pick<CallOptions, "signal" | "headers"> & { awayMsMax?: number } = {},
+  ): AsyncGenerator<InboxItem, void, void> {
+    const request = create(WatchInboxRequestSchema, fields);
+    const { awayMsMax = Number.POSITIVE_INFINITY } = options;
+    return watchTurns(this.#settings, request, awayMsMax, options);
+  }
+
   /** Returns a stream for many messages. Close it when it is no longer needed. */
   stream(): MessageStream {
     return new MessageStream(this.#settings);
@@ -444,16 +557,6 @@ function routeRequest(fields: RouteFields): RouteRequest {
 function withRequestId(request: RouteRequest): RouteRequest {
   request.requestId ||= newUuid7();
   return request;
-}
-
-/** Returns the fields with the revision as a bigint. */
-function withRevision<T extends { expectedRevision?: bigint | number | undefined }>(
-  fields: T,
-): Omit<T, "expectedRevision"> & { expectedRevision?: bigint } {
-  const { expectedRevision, ...others } = fields;
-  return expectedRevision === undefined
-    ? others
-    : { ...others, expectedRevision: BigInt(expectedRevision) };
 }
 
 async function* overPages<Page extends { nextPageToken: string }, Entry>(

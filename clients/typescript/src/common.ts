@@ -1,5 +1,6 @@
 // Exports that both clients share.
 
+export { Asked, NoAnswerYet } from "./asking.js";
 export type { CallInfo, CallOptions, TokenSource } from "./call.js";
 export type { Circuit, CircuitState } from "./circuit.js";
 export * from "./errors.js";
@@ -19,7 +20,7 @@ export { OutcomeStatus } from "./gen/agent_routing/v1/turn_pb.js";
 export { newUuid7 } from "./ids.js";
 export type { Fallback, HomeCache } from "./knownAgents.js";
 export { MarkerFilter } from "./markerFilter.js";
-export type { Outcome } from "./outcomes.js";
+export type { Answer, Outcome } from "./outcomes.js";
 export * as outcomes from "./outcomes.js";
 export type { RetryPolicy } from "./retry.js";
 export { RouteResult, reasonName } from "./routeResult.js";

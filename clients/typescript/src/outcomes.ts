@@ -10,6 +10,14 @@ import type { CompleteTurnRequestSchema } from "./gen/agent_routing/v1/routing_s
 /** One of the outcomes below, or its generated message. */
 export type Outcome = NonNullable<MessageInitShape<typeof CompleteTurnRequestSchema>["outcome"]>;
 
+/** What a worker's function may return: an outcome with the agent's text, items and steps. */
+export interface Answer
+  extends Pick<MessageInitShape<typeof CompleteTurnRequestSchema>, "items" | "steps"> {
+  text?: string;
+  /** Default: proceed(). */
+  outcome?: Outcome;
+}
+
 /** The agent answered, and keeps the conversation as its stickiness says. */
 export function proceed(): Outcome {
   return { case: "proceed", value: {} };
@@ -18,14 +26,21 @@ export function proceed(): Outcome {
 /**
  * The agent asked the user a question: the next message goes to this agent.
  *
- * timeoutMs: how long it waits for the answer, above 0 and at most 366 days. Default: without
- * limit.
+ * text: the question, for functions of a worker: the result is then an Answer. timeoutMs: how long
+ * it waits for the answer, above 0 and at most 366 days. Default: without limit.
  */
-export function followUp({ timeoutMs }: { timeoutMs?: number } = {}): Outcome {
-  return {
+export function followUp(given?: { timeoutMs?: number }): Outcome;
+export function followUp(text: string, given?: { timeoutMs?: number }): Answer;
+export function followUp(
+  textOrGiven: string | { timeoutMs?: number } = {},
+  given: { timeoutMs?: number } = {},
+): Outcome | Answer {
+  const { timeoutMs } = typeof textOrGiven === "string" ? given : textOrGiven;
+  const outcome: Outcome = {
     case: "followUp",
     value: timeoutMs === undefined ? {} : { timeout: durationFromMs(timeoutMs) },
   };
+  return typeof textOrGiven === "string" ? { text: textOrGiven, outcome } : outcome;
 }
 
 /**
@@ -55,9 +70,13 @@ export function handoff(
   };
 }
 
-/** The agent needs an approval of the prompt: the task pauses until resumeTask(). */
-export function approvalNeeded(prompt: string): Outcome {
-  return { case: "approvalNeeded", value: { prompt } };
+/**
+ * The agent needs an approval of the prompt: the task pauses until resumeTask().
+ *
+ * fields: the same for programs, such as the amount, at most 4 KiB.
+ */
+export function approvalNeeded(prompt: string, given: { fields?: JsonObject } = {}): Outcome {
+  return { case: "approvalNeeded", value: { prompt, ...given } };
 }
 
 /** The agent and its task failed; the agent stays active. message: for the audit only. */

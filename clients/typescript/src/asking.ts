@@ -1,0 +1,100 @@
+// What ask() returns, and how it finds out that a message was answered.
+
+import { Delivery, type Dispatch } from "./gen/agent_routing/v1/dispatch_pb.js";
+import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
+import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
+import type { RouteResult } from "./routeResult.js";
+
+/** How long ask() waits: longer than a person does, shorter than the service's turn_timeout. */
+export const ASK_MS_DEFAULT = 300_000;
+
+/** How long one watch of ask() lasts before it looks again. */
+export const ASK_WATCH_MS = 20_000;
+
+/** Turns that ask() reads: a message passes through far fewer agents. */
+export const ASK_TURNS = 100;
+
+/** Thrown by ask() after its time. The turn goes on: ask again with the same requestId. */
+export class NoAnswerYet extends Error {
+  readonly requestId: string;
+
+  constructor(routed: RouteResult, waitMs: number) {
+    super(
+      `no answer from agent "${routed.agentId}" in ${waitMs / 1000} s; its turn goes on: ask again ` +
+        `with requestId ${routed.requestId}`,
+    );
+    this.name = new.target.name;
+    this.requestId = routed.requestId;
+  }
+}
+
+/** The answer to a message. */
+export class Asked {
+  constructor(
+    /** What route() returned. */
+    readonly route: RouteResult,
+    /** What the agents did, in order; empty for a command. */
+    readonly turns: readonly Turn[] = [],
+  ) {}
+
+  /** Everything that the user should see, with an empty line between two agents' texts. */
+  get text(): string {
+    if (this.turns.length === 0) return this.route.replyText ?? "";
+    return this.turns
+      .filter((turn) => !isConsult(turn, this.turns))
+      .flatMap((turn) => [turn.agentText, turn.handoffMessage])
+      .filter((text) => text !== "")
+      .join("\n\n");
+  }
+  /** The agent that answered last; empty for a command. */
+  get agentId(): string {
+    return this.turns.at(-1)?.agentId ?? "";
+  }
+  /** The session. */
+  get sessionId(): string {
+    return this.route.sessionId;
+  }
+  /** The request of the message: ask() with it again returns the same answer. */
+  get requestId(): string {
+    return this.route.requestId;
+  }
+}
+
+/** Throws RangeError for a turn that the caller has to carry. */
+export function checkInbox(dispatch: Dispatch): void {
+  if (dispatch.delivery !== Delivery.INBOX) {
+    throw new RangeError(
+      `agent "${dispatch.agent?.agentId}" has no inbox; carry request ${dispatch.requestId} to it, ` +
+        "or set delivery: inbox for it in the registry",
+    );
+  }
+}
+
+/** Returns the turns that followed from a request, itself included, the oldest first. */
+export function chainOf(requestId: string, newestFirst: readonly Turn[]): Turn[] {
+  const known = new Set([requestId]);
+  return [...newestFirst].reverse().filter((turn) => {
+    const isOfChain = known.has(turn.requestId) || known.has(turn.parentRequestId);
+    if (isOfChain) known.add(turn.requestId);
+    return isOfChain;
+  });
+}
+
+/** Tells whether one of the requests still waits for an answer. */
+export function isOpen(turns: readonly Turn[], openRequests: readonly Dispatch[]): boolean {
+  const requests = new Set(turns.map((turn) => turn.requestId));
+  return turns.length === 0 || openRequests.some((open) => requests.has(open.requestId));
+}
+
+/** Tells whether an answer was for the agent that asked, and not for the user. */
+function isConsult(turn: Turn, turns: readonly Turn[]): boolean {
+  return (
+    turn.reason === RouteReason.CONSULTED &&
+    turns.some(
+      (after) =>
+        after.parentRequestId === turn.requestId &&
+        after.reason === RouteReason.CONSULTED &&
+        after.agentId === turn.fromAgentId,
+    )
+  );
+}

@@ -1,0 +1,113 @@
+// A worker whose agents do what a message says, and a frontend that asks; see
+// tests/clients/vectors/workers/README.md.
+//
+//   node build/test/scriptedWorker.js work ADDRESS OPTIONS
+//   node build/test/scriptedWorker.js ask ADDRESS
+
+import { createInterface } from "node:readline";
+import { setTimeout as pause } from "node:timers/promises";
+import { Client, outcomes } from "../src/index.js";
+import { type InboxTurn, type Result, Worker } from "../src/worker.js";
+
+type Action = Record<string, unknown>;
+
+function say(line: object): void {
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+}
+
+/** Waits until the turn is taken from the function. */
+async function hang(turn: InboxTurn): Promise<Result> {
+  await new Promise((resolve) => turn.signal.addEventListener("abort", resolve));
+  say({ event: "stopped", agent_id: turn.agentId });
+  throw new Error("the turn is lost");
+}
+
+async function act(turn: InboxTurn, action: Action): Promise<Result> {
+  const [[kind, given]] = Object.entries(action) as [[string, unknown]];
+  const text = String(given);
+  switch (kind) {
+    case "say":
+      return text;
+    case "say_late":
+      await pause(4_000);
+      return text;
+    case "follow_up":
+      return outcomes.followUp(text);
+    case "complete":
+      return { text: "done", outcome: outcomes.complete({ summary: text }) };
+    case "handoff":
+      return { text: "one moment", outcome: outcomes.handoff(text, { reason: "asked" }) };
+    case "approval_needed":
+      return outcomes.approvalNeeded(text, { fields: { amount: 20 } });
+    case "failure":
+      return outcomes.failure(text);
+    case "answer":
+      return {
+        text,
+        items: [{ contentType: "text/plain", content: { case: "text", value: "more" } }],
+        steps: [{ name: "look up", kind: "tool" }],
+      };
+    case "raise":
+      throw new Error(text);
+    case "nothing":
+      return undefined as unknown as Result;
+    case "die":
+      process.kill(process.pid, "SIGKILL");
+      return await hang(turn);
+    case "hang":
+      return await hang(turn);
+    default:
+      throw new Error(`unknown action ${kind}`);
+  }
+}
+
+async function work(address: string, options: Record<string, unknown>): Promise<void> {
+  const { agents, number, ...settings } = options as {
+    agents: string[];
+    number: number;
+    leaseMs?: number;
+  };
+  const worker = new Worker(address, settings);
+  for (const agentId of agents) {
+    worker.agent(agentId, async (turn) => {
+      say({ event: "began", agent_id: agentId, attempt: turn.attempt });
+      const script = JSON.parse(turn.text) as Record<string, Action[]>;
+      const actions = script[`${agentId}@${number}`] ?? script[agentId] ?? [];
+      return await act(turn, actions[Math.min(turn.attempt, actions.length) - 1] ?? {});
+    });
+  }
+  await worker.run();
+  say({ event: "ended" });
+}
+
+async function ask(address: string): Promise<void> {
+  const client = new Client(address);
+  for await (const line of createInterface({ input: process.stdin })) {
+    const { wait_ms: waitMs, ...given } = JSON.parse(line);
+    try {
+      const asked = await client.ask(
+        {
+          text: given.text,
+          sessionId: given.session_id,
+          userId: given.user_id,
+          ...(given.request_id && { requestId: given.request_id }),
+        },
+        waitMs === undefined ? {} : { waitMs },
+      );
+      const turns = asked.turns.map((turn) => turn.agentId);
+      say({ text: asked.text, agent_id: asked.agentId, turns });
+    } catch (error) {
+      say({ error: (error as Error).message });
+    }
+  }
+  client.close();
+}
+
+const [mode, address = "", options = "{}"] = process.argv.slice(2);
+await (mode === "ask" ? ask(address) : work(address, camelCased(JSON.parse(options))));
+
+/** Returns options with the names that this language gives them. */
+function camelCased(given: Record<string, unknown>): Record<string, unknown> {
+  const camel = (key: string) => key.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
+  return Object.fromEntries(Object.entries(given).map(([key, value]) => [camel(key), value]));
+}

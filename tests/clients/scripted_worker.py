@@ -1,0 +1,110 @@
+"""A worker whose agents do what a message says, and a frontend that asks.
+
+    python -m tests.clients.scripted_worker work ADDRESS OPTIONS
+    python -m tests.clients.scripted_worker ask ADDRESS
+
+Follows tests/clients/vectors/workers/README.md, as the programs of the other languages do.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+
+import agent_routing
+from agent_routing import outcomes
+from agent_routing.outcomes import Answer
+from agent_routing.v1.item_pb2 import Item
+from agent_routing.v1.turn_pb2 import Step
+from agent_routing.worker import InboxTurn, Result, Worker
+
+
+def say(**line):
+    """Print a line of JSON at once."""
+    sys.stdout.write(f"{json.dumps(line)}\n")
+    sys.stdout.flush()
+
+
+async def hang(turn: InboxTurn) -> Result:
+    """Wait until the turn is taken from the function."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        say(event="stopped", agent_id=turn.agent_id)
+    raise AssertionError("nothing sets the event")
+
+
+async def act(turn: InboxTurn, action: dict) -> Result:
+    """Do what a message says."""
+    [(kind, given)] = action.items()
+    match kind:
+        case "say" | "say_late":
+            await asyncio.sleep(4 if kind == "say_late" else 0)
+            return given
+        case "follow_up":
+            return outcomes.follow_up(given)
+        case "complete":
+            return Answer("done", outcomes.complete(summary=given))
+        case "handoff":
+            return Answer("one moment", outcomes.handoff(given, reason="asked"))
+        case "approval_needed":
+            return outcomes.approval_needed(given, fields={"amount": 20})
+        case "failure":
+            return outcomes.failure(given)
+        case "answer":
+            item = Item(content_type="text/plain", text="more")
+            steps = [Step(name="look up", kind="tool")]
+            return Answer(given, outcomes.proceed(), [item], steps)
+        case "raise":
+            raise ValueError(given)
+        case "nothing":
+            return None
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return await hang(turn)
+
+
+def work(address: str, options: dict) -> None:
+    """Run a worker until SIGTERM."""
+    worker = Worker(
+        address,
+        lease=options.get("lease_ms", 30_000) / 1000,
+        stop_timeout=options.get("stop_timeout_ms", 20_000) / 1000,
+        attempts=options.get("attempts", 3),
+        concurrency=options.get("concurrency", 10),
+    )
+
+    async def run(turn: InboxTurn) -> Result:
+        say(event="began", agent_id=turn.agent_id, attempt=turn.attempt)
+        script = json.loads(turn.text)
+        own = f"{turn.agent_id}@{options['number']}"
+        actions = script.get(own, script.get(turn.agent_id, ()))
+        return await act(turn, actions[min(turn.attempt, len(actions)) - 1])
+
+    for agent_id in options["agents"]:
+        worker.agent(agent_id)(run)
+    worker.run()
+    say(event="ended")
+
+
+def ask(address: str) -> None:
+    """Ask for each line of the input."""
+    with agent_routing.Client(address) as client:
+        for line in sys.stdin:
+            given = json.loads(line)
+            wait = given.pop("wait_ms", 300_000) / 1000
+            try:
+                asked = client.ask(**given, wait=wait)
+            except (agent_routing.RoutingError, ValueError, TimeoutError) as error:
+                say(error=str(error))
+            else:
+                turns = [turn.agent_id for turn in asked.turns]
+                say(text=asked.text, agent_id=asked.agent_id, turns=turns)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ask":
+        ask(sys.argv[2])
+    else:
+        work(sys.argv[2], json.loads(sys.argv[3]))

@@ -1,0 +1,287 @@
+"""The workers of all languages do the same; tests/clients/vectors/workers has the behaviours."""
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent_routing.v1.turn_pb2 import TurnOutcome
+from routing_service.server.server import system_clock_us
+from tests import toolchains
+from tests.clients import vector_runner
+from tests.clients.test_typescript_client import npm_scripts
+from tests.rpc.live_service import fresh_id, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+BEHAVIOURS = json.loads((vector_runner.VECTORS / "workers" / "behaviours.json").read_text("utf-8"))
+REGISTRY = "\n".join(BEHAVIOURS["registry"])
+LINE_S_MAX = 60.0
+"""A JVM on a busy machine starts in seconds."""
+
+# The first test of a language compiles its client.
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True)
+class Programs:
+    """How the programs of a language are started."""
+
+    scripted: list
+    worker: list
+    ask: list
+    environ: dict | None = None
+
+
+def python_programs(folder):
+    """Those of Python; the example is the README's."""
+    blocks = re.findall(
+        r'^```python title="(\w+\.py)"\n(.*?)^```$',
+        (ROOT / "README.md").read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+    for name, source in blocks:
+        given = source.replace('"127.0.0.1:50051"', "sys.argv[1]")
+        (folder / name).write_text(f"import sys\n{given}", "utf-8")
+    return Programs(
+        [sys.executable, "-m", "tests.clients.scripted_worker"],
+        [sys.executable, folder / "worker.py"],
+        [sys.executable, folder / "chat.py"],
+    )
+
+
+def typescript_programs(_folder):
+    """Those of TypeScript."""
+    node = toolchains.require("node")
+    npm_scripts(node, "compile")
+    program, build = node.programs["node"], ROOT / "clients" / "typescript" / "build"
+    examples = build / "examples" / "worker"
+    return Programs(
+        [program, build / "test" / "scriptedWorker.js"],
+        [program, examples / "worker.js"],
+        [program, examples / "ask.js"],
+        node.environ(NO_COLOR="1"),
+    )
+
+
+PROGRAMS = {"python": python_programs, "typescript": typescript_programs}
+
+
+@pytest.fixture(scope="module", params=PROGRAMS)
+def programs(request, tmp_path_factory):
+    """The programs of each language, compiled."""
+    return PROGRAMS[request.param](tmp_path_factory.mktemp(request.param))
+
+
+class Program:
+    """A running program, and the lines that it has printed."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = []
+        self.grown = asyncio.Event()
+        self._reading = asyncio.ensure_future(self._read())
+
+    async def _read(self):
+        async for line in self.process.stdout:
+            self.lines.append(line.decode().rstrip("\n"))
+            self.grown.set()
+        self.grown.set()
+
+    async def line(self, place):
+        """Return a line by its place, waiting for it."""
+        async with asyncio.timeout(LINE_S_MAX):
+            while len(self.lines) <= place and not self._reading.done():
+                self.grown.clear()
+                await self.grown.wait()
+        assert len(self.lines) > place, f"it ended with {self.process.returncode}: {self.lines}"
+        return json.loads(self.lines[place])
+
+    def said(self, event):
+        """Return the lines of an event."""
+        found = [json.loads(line) for line in self.lines]
+        return [line for line in found if line["event"] == event]
+
+    async def ended(self):
+        """Wait for the end, and return the exit code."""
+        async with asyncio.timeout(LINE_S_MAX):
+            await self._reading
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def running(programs, *command, given=None):
+    """Run a program; it is killed if it outlives the block."""
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command),
+        stdin=asyncio.subprocess.PIPE if given is None else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env=programs.environ,
+        limit=1 << 20,
+    )
+    program = Program(process)
+    try:
+        yield program
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await program.ended()
+
+
+@dataclass
+class Desk:
+    """A scenario under way: its workers, one after the other, and its asker."""
+
+    programs: Programs
+    address: str
+    options: dict
+    stack: AsyncExitStack
+    workers: list = field(default_factory=list)
+
+    async def start_worker(self):
+        """Start the next worker."""
+        options = {"agents": ["front", "vat"], "number": len(self.workers) + 1} | self.options
+        command = [*self.programs.scripted, "work", self.address, json.dumps(options)]
+        worker = await self.stack.enter_async_context(running(self.programs, *command, given=""))
+        self.workers.append(worker)
+
+    async def replace_worker(self, *, stop_when):
+        """Wait until the worker dies, or stop it when it says so; then start another."""
+        worker = self.workers[-1]
+        if stop_when:
+            assert (await worker.line(0))["event"] == stop_when
+            worker.process.send_signal(signal.SIGTERM)
+        code = await worker.ended()
+        assert code == (0 if stop_when else -signal.SIGKILL)
+        await self.start_worker()
+
+    async def stop(self):
+        """Stop the last worker as an operator does."""
+        worker = self.workers[-1]
+        if worker.process.returncode is None:
+            worker.process.send_signal(signal.SIGTERM)
+            code = await worker.ended()
+            # One that has said nothing may still be starting, without a handler of signals.
+            if worker.lines:
+                assert code == 0
+                assert worker.said("ended")
+
+    def said(self, event):
+        """Return an event's lines of all workers."""
+        return [line for worker in self.workers for line in worker.said(event)]
+
+
+async def play(programs, scenario, live):
+    """Play a scenario, and compare what came of it."""
+    session_id = f"worker-{fresh_id()}"
+    async with AsyncExitStack() as stack:
+        desk = Desk(programs, live.server.address, scenario["work"], stack)
+        asker = await stack.enter_async_context(
+            running(programs, *programs.scripted, "ask", live.server.address)
+        )
+        request_id = ""
+        for place, step in enumerate(scenario["steps"]):
+            if not desk.workers and not step.get("no_worker"):
+                await desk.start_worker()
+            if not step.get("again"):
+                request_id = fresh_id()
+            text = step["ask"] if isinstance(step["ask"], str) else json.dumps(step["ask"])
+            ids = {"session_id": session_id, "user_id": "ana", "request_id": request_id}
+            wait = {"wait_ms": step["wait_ms"]} if "wait_ms" in step else {}
+            asker.process.stdin.write(json.dumps({"text": text} | ids | wait).encode() + b"\n")
+            if "stop_when" in step or "die" in text:
+                await desk.replace_worker(stop_when=step.get("stop_when"))
+            said = await asker.line(place)
+            if "error" in step:
+                assert step["error"] in said.get("error", ""), said
+            else:
+                vector_runner.compare(step["answer"], said, "answer")
+        stopped = scenario.get("stopped", [])
+        async with asyncio.timeout(LINE_S_MAX):
+            while len(desk.said("stopped")) < len(stopped):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
+        if desk.workers:
+            await desk.stop()
+        began = [[line["agent_id"], line["attempt"]] for line in desk.said("began")]
+        assert began == scenario["began"]
+        assert [line["agent_id"] for line in desk.said("stopped")] == stopped
+    turns = await live.chat(session_id).turns()
+    outcomes = [TurnOutcome.Name(turn.outcome).removeprefix("TURN_OUTCOME_") for turn in turns]
+    found = [
+        [turn.agent_id, outcome, turn.agent_text]
+        for turn, outcome in zip(turns, outcomes, strict=True)
+    ]
+    assert found == scenario["turns"]
+
+
+@asynccontextmanager
+async def desk(tmp_path, registry):
+    """A server whose time is the machine's."""
+    async with serving(tmp_path, registry, clock=system_clock_us) as live:
+        yield live
+
+
+@pytest.mark.parametrize(
+    "scenario", BEHAVIOURS["scenarios"], ids=[each["name"] for each in BEHAVIOURS["scenarios"]]
+)
+async def test_a_worker_does_as_the_others(programs, scenario, tmp_path):
+    """One table for four languages."""
+    async with desk(tmp_path, REGISTRY) as live:
+        await play(programs, scenario, live)
+
+
+README_REGISTRY = re.search(
+    r'^```yaml title="desk.yaml"\n(.*?)^```$',
+    (ROOT / "README.md").read_text("utf-8"),
+    re.MULTILINE | re.DOTALL,
+)[1]
+
+
+async def test_the_examples_tell_the_readmes_conversation(programs, tmp_path):
+    """Two processes, as the README has it for Python."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = re.search(r"\$ python chat\.py\n(.*?)```", readme, re.DOTALL)
+    async with (
+        desk(tmp_path, README_REGISTRY) as live,
+        running(programs, *programs.worker, live.server.address, given="") as worker,
+        running(programs, *programs.ask, live.server.address, given="") as ask,
+    ):
+        assert await ask.ended() == 0
+        assert "\n".join(ask.lines) + "\n" == shown[1]
+        worker.process.send_signal(signal.SIGTERM)
+        assert await worker.ended() == 0
+
+
+def test_every_scenario_is_named_apart():
+    """A failure names its scenario."""
+    names = [scenario["name"] for scenario in BEHAVIOURS["scenarios"]]
+    assert len(set(names)) == len(names) >= 14
+
+
+EXAMPLES = {"typescript": ("examples/worker/worker.ts", "examples/worker/ask.ts")}
+
+
+@pytest.mark.parametrize("language", EXAMPLES)
+def test_the_clients_pages_show_the_examples(language):
+    """A reader who copies them gets what the tests ran."""
+    client = ROOT / "clients" / language
+    page = (client / "README.md").read_text("utf-8")
+    section = page.split("## Agents as workers\n", 1)[1].split("\n## ", 1)[0]
+    blocks = re.findall(r"^```\w+\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    sources = [
+        "\n".join(lines_of((client / path).read_text("utf-8"))) for path in EXAMPLES[language]
+    ]
+    assert len(blocks) == len(sources)
+    for block, source in zip(blocks, sources, strict=True):
+        assert "\n".join(lines_of(block)) in source
+
+
+def lines_of(text):
+    """Return a text's lines without indentation."""
+    return [line.strip() for line in text.strip().splitlines()]
