@@ -223,6 +223,12 @@ func (c *Client) CompleteTurn(ctx context.Context, request *v1.CompleteTurnReque
 	return invoke(ctx, c, "CompleteTurn", request, c.stub.CompleteTurn, options)
 }
 
+// KeepTurn extends a worker's lease on a turn, or gives it back; the answer says whether the turn is
+// still this worker's. A Worker does this for its turns.
+func (c *Client) KeepTurn(ctx context.Context, request *v1.KeepTurnRequest, options ...CallOption) (*v1.KeepTurnResponse, error) {
+	return invoke(ctx, c, "KeepTurn", request, c.stub.KeepTurn, options)
+}
+
 // ResumeTask approves or rejects what a paused task is waiting for.
 func (c *Client) ResumeTask(ctx context.Context, request *v1.ResumeTaskRequest, options ...CallOption) (*v1.ResumeTaskResponse, error) {
 	return invoke(ctx, c, "ResumeTask", request, c.stub.ResumeTask, options)

@@ -45,9 +45,14 @@ func TestTheReadmesBlocksAreThoseThatRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile("readme_test.go")
-	if err != nil {
-		t.Fatal(err)
+	// The examples of workers are run by tests/clients/test_workers.py.
+	var sources []byte
+	for _, path := range []string{"readme_test.go", "examples/worker/main.go", "examples/ask/main.go"} {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, source...)
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
 	if len(blocks) < 5 {
@@ -55,8 +60,8 @@ func TestTheReadmesBlocksAreThoseThatRun(t *testing.T) {
 	}
 	indent := regexp.MustCompile(`(?m)^(.)`)
 	for _, block := range blocks {
-		if code := indent.ReplaceAllString(string(block[1]), "\t$1"); !strings.Contains(string(source), code) {
-			t.Errorf("not in readme_test.go:\n%s", code)
+		if code := indent.ReplaceAllString(string(block[1]), "\t$1"); !strings.Contains(string(sources), code) {
+			t.Errorf("not in readme_test.go or an example:\n%s", code)
 		}
 	}
 }

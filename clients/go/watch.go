@@ -2,12 +2,9 @@ package agentrouting
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	v1 "example.com/agent-routing/go/v1"
@@ -35,15 +32,16 @@ func (c *Client) WatchSession(ctx context.Context, request *v1.WatchSessionReque
 		// Closing the client ends the watch.
 		defer context.AfterFunc(c.closing, cancel)()
 		watch := &watch{
-			client: c, call: &call{client: c, method: "WatchSession", deadline: time.Now().AddDate(1, 0, 0)},
-			request: proto.Clone(request).(*v1.WatchSessionRequest), awayTimeout: chosen.awayTimeout,
+			reconnecting: newReconnecting(c, "WatchSession", request.GetSessionId(), chosen.awayTimeout),
+			request:      proto.Clone(request).(*v1.WatchSessionRequest),
 		}
 		for {
 			isOver, err := watch.oneConnection(ctx, yield)
 			if isOver || ctx.Err() != nil {
 				return
 			}
-			wait, failure := watch.waitAfter(ctx, err)
+			wait, failure := watch.waitAfter(ctx, err, "session_id", watch.request.GetSessionId(),
+				"after_revision", watch.request.GetAfterRevision())
 			if failure != nil {
 				yield(nil, failure)
 				return
@@ -55,14 +53,10 @@ func (c *Client) WatchSession(ctx context.Context, request *v1.WatchSessionReque
 	}
 }
 
-// watch is one watch of one session: the revision up to which the caller has seen everything, and
-// since when the service is away.
+// watch is one watch of one session, with the revision up to which the caller has seen everything.
 type watch struct {
-	client      *Client
-	call        *call
-	request     *v1.WatchSessionRequest
-	awayTimeout time.Duration
-	awaySince   time.Time
+	*reconnecting
+	request *v1.WatchSessionRequest
 }
 
 // oneConnection yields the changes of one connection. It returns whether the caller left the loop,
@@ -80,7 +74,7 @@ func (w *watch) oneConnection(ctx context.Context, yield func(*v1.Change, error)
 		if err != nil {
 			return false, err
 		}
-		w.awaySince, w.call.attempts = time.Time{}, 0
+		w.alive()
 		if change := response.GetChange(); change != nil {
 			w.request.AfterRevision = proto.Int64(change.GetRevision())
 			if !yield(change, nil) {
@@ -94,31 +88,4 @@ func (w *watch) oneConnection(ctx context.Context, yield func(*v1.Change, error)
 			}
 		}
 	}
-}
-
-// waitAfter returns how long to wait before the next connection, or the error that ends the watch:
-// a refusal, or a service that has been away for too long.
-func (w *watch) waitAfter(ctx context.Context, err error) (time.Duration, *RoutingError) {
-	now := time.Now()
-	if w.awaySince.IsZero() {
-		w.awaySince = now
-	}
-	w.call.attempts = max(1, w.call.attempts)
-	var failure *RoutingError
-	if errors.Is(err, io.EOF) {
-		// For example by a proxy that limits how long a connection may last.
-		failure = &RoutingError{Code: codes.Unavailable, Method: w.call.method, SessionID: w.call.sessionID, Attempts: w.call.attempts,
-			Message: "the service ends each watch as it begins; is there a proxy in between?"}
-	} else {
-		failure = callError(ctx, err, w.call)
-	}
-	wait := w.client.settings.retry.backoff(w.call.attempts) + failure.RetryAfter
-	mayComeBack := failure.Code == codes.Unavailable || failure.Reason == Overloaded ||
-		failure.Reason == WatchTooSlow || failure.isRefusedUnread()
-	if !mayComeBack || now.Sub(w.awaySince)+wait > w.awayTimeout {
-		return 0, failure
-	}
-	w.client.settings.logger.Debug("watch_resumed", "session_id", w.request.GetSessionId(),
-		"after_revision", w.request.GetAfterRevision(), "wait", wait, "code", failure.Code.String())
-	return wait, nil
 }

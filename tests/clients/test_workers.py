@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import signal
+import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -69,7 +70,20 @@ def typescript_programs(_folder):
     )
 
 
-PROGRAMS = {"python": python_programs, "typescript": typescript_programs}
+def go_programs(folder):
+    """Those of Go."""
+    go = toolchains.require("go")
+    packages = ["./internal/scriptedworker", "./examples/worker", "./examples/ask"]
+    subprocess.run(
+        [go.programs["go"], "build", "-o", f"{folder}/", *packages],
+        check=True,
+        cwd=ROOT / "clients" / "go",
+        env=go.environ(),
+    )
+    return Programs([folder / "scriptedworker"], [folder / "worker"], [folder / "ask"])
+
+
+PROGRAMS = {"python": python_programs, "typescript": typescript_programs, "go": go_programs}
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
@@ -264,7 +278,10 @@ def test_every_scenario_is_named_apart():
     assert len(set(names)) == len(names) >= 14
 
 
-EXAMPLES = {"typescript": ("examples/worker/worker.ts", "examples/worker/ask.ts")}
+EXAMPLES = {
+    "typescript": ("examples/worker/worker.ts", "examples/worker/ask.ts"),
+    "go": ("examples/worker/main.go", "examples/ask/main.go"),
+}
 
 
 @pytest.mark.parametrize("language", EXAMPLES)

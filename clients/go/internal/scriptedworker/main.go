@@ -1,0 +1,174 @@
+// Command scriptedworker is a worker whose agents do what a message says, and a frontend that asks. See
+// tests/clients/vectors/workers/README.md.
+//
+//	scriptedworker work ADDRESS OPTIONS
+//	scriptedworker ask ADDRESS
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	agentrouting "example.com/agent-routing/go"
+	v1 "example.com/agent-routing/go/v1"
+)
+
+type options struct {
+	Agents        []string `json:"agents"`
+	Number        int      `json:"number"`
+	LeaseMs       int64    `json:"lease_ms"`
+	Attempts      int      `json:"attempts"`
+	StopTimeoutMs int64    `json:"stop_timeout_ms"`
+	Concurrency   int      `json:"concurrency"`
+}
+
+type action map[string]any
+
+func main() {
+	client, err := agentrouting.NewClient(os.Args[2])
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	if os.Args[1] == "ask" {
+		ask(client)
+	} else {
+		work(client)
+	}
+}
+
+var printing sync.Mutex
+
+func say(line any) {
+	printing.Lock()
+	defer printing.Unlock()
+	text, err := json.Marshal(line)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(text))
+}
+
+func work(client *agentrouting.Client) {
+	var given options
+	if err := json.Unmarshal([]byte(os.Args[3]), &given); err != nil {
+		log.Fatal(err)
+	}
+	worker := agentrouting.NewWorker(client, agentrouting.WorkerOptions{
+		Lease:       time.Duration(given.LeaseMs) * time.Millisecond,
+		Attempts:    given.Attempts,
+		StopTimeout: time.Duration(given.StopTimeoutMs) * time.Millisecond,
+		Concurrency: given.Concurrency,
+	})
+	for _, agentID := range given.Agents {
+		worker.Handle(agentID, func(ctx context.Context, turn *agentrouting.InboxTurn) (*agentrouting.Answer, error) {
+			say(map[string]any{"event": "began", "agent_id": agentID, "attempt": turn.GetAttempt()})
+			var script map[string][]action
+			if err := json.Unmarshal([]byte(turn.Text()), &script); err != nil {
+				return nil, err
+			}
+			actions, ok := script[fmt.Sprintf("%s@%d", agentID, given.Number)]
+			if !ok {
+				actions = script[agentID]
+			}
+			for kind, value := range actions[min(int(turn.GetAttempt()), len(actions))-1] {
+				return act(ctx, turn, kind, value)
+			}
+			return nil, errors.New("there is no action")
+		})
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := worker.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	say(map[string]any{"event": "ended"})
+}
+
+func act(ctx context.Context, turn *agentrouting.InboxTurn, kind string, value any) (*agentrouting.Answer, error) {
+	text := fmt.Sprint(value)
+	switch kind {
+	case "say":
+		return agentrouting.Say(text), nil
+	case "say_late":
+		time.Sleep(4 * time.Second)
+		return agentrouting.Say(text), nil
+	case "follow_up":
+		return agentrouting.FollowUp(text), nil
+	case "complete":
+		return agentrouting.Complete("done", text), nil
+	case "handoff":
+		answer := agentrouting.HandOff(text, "asked")
+		answer.Text = "one moment"
+		return answer, nil
+	case "approval_needed":
+		fields, err := structpb.NewStruct(map[string]any{"amount": 20})
+		return agentrouting.ApprovalNeeded(text, fields), err
+	case "failure":
+		return agentrouting.Failed(text), nil
+	case "answer":
+		answer := agentrouting.Say(text)
+		answer.Items = []*v1.Item{{ContentType: "text/plain", Content: &v1.Item_Text{Text: "more"}}}
+		answer.Steps = []*v1.Step{{Name: "look up", Kind: "tool"}}
+		return answer, nil
+	case "raise":
+		// Both are failures of the function.
+		if turn.GetAttempt() == 1 {
+			panic(text)
+		}
+		return nil, errors.New(text)
+	case "nothing":
+		return nil, nil
+	case "die":
+		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+			return nil, err
+		}
+	}
+	<-ctx.Done()
+	say(map[string]any{"event": "stopped", "agent_id": turn.AgentID()})
+	return nil, ctx.Err()
+}
+
+func ask(client *agentrouting.Client) {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var given struct {
+			Text      string `json:"text"`
+			SessionID string `json:"session_id"`
+			UserID    string `json:"user_id"`
+			RequestID string `json:"request_id"`
+			WaitMs    int64  `json:"wait_ms"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &given); err != nil {
+			log.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		if given.WaitMs > 0 {
+			ctx, cancel = context.WithTimeout(context.Background(), time.Duration(given.WaitMs)*time.Millisecond)
+		}
+		asked, err := client.Ask(ctx, &v1.RouteRequest{
+			SessionId: given.SessionID, UserId: given.UserID, RequestId: given.RequestID, Text: given.Text,
+		})
+		cancel()
+		if err != nil {
+			say(map[string]any{"error": err.Error()})
+			continue
+		}
+		turns := []string{}
+		for _, turn := range asked.Turns {
+			turns = append(turns, turn.GetAgentId())
+		}
+		say(map[string]any{"text": asked.Text(), "agent_id": asked.AgentID(), "turns": turns})
+	}
+}
