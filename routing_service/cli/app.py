@@ -62,7 +62,7 @@ COMMANDS: Final = (
     Command(
         "init",
         "init:init",
-        "Start a project: registry, agents in Python, compose file.",
+        "Start a project: registry, agents or a worker in Python, compose file.",
     ),
     Command("serve", "serve:serve", "Serve a registry's agents over gRPC until SIGTERM or Ctrl-C."),
     Command("check", "check:check", "Check registry files: each problem, its place, its remedy."),

@@ -19,6 +19,9 @@ AGENTS_MAX: Final = 24
 
 LABEL_CHARACTERS_MAX: Final = 24
 
+MERMAID_EDGES_MAX: Final = 500
+"""Mermaid refuses charts with more, unless the page that shows them is configured."""
+
 _COLOUR: Final = re.compile(r"#[0-9a-fA-F]{6}\Z")
 _COLOUR_DEFAULT: Final = "#5b6b7b"
 
@@ -141,8 +144,10 @@ def mermaid_text(graph: HandoffGraph) -> str:
         lines.append(f"  style {node[agent.agent_id]} stroke:{agent.colour},stroke-width:3px")
     lines += [
         f'  {node[edge.start]} {"-->" if edge.count else "-.->"}|"{edge.label}"| {node[edge.end]}'
-        for edge in graph.edges
+        for edge in graph.edges[:MERMAID_EDGES_MAX]
     ]
+    if len(graph.edges) > MERMAID_EDGES_MAX:
+        lines.insert(1, f"%% the busiest {MERMAID_EDGES_MAX} of {len(graph.edges)} pairs")
     return "\n".join(lines) + "\n"
 
 

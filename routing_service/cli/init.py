@@ -12,6 +12,7 @@ from routing_service.cli.failure import EXIT_FAILED, CommandFailed
 from routing_service.cli.registry_report import check_files, print_reports
 from routing_service.cli.starter import (
     AGENTS_MAX,
+    DELIVERIES,
     LANGUAGES_MAX,
     STORES,
     Starter,
@@ -31,6 +32,12 @@ Writes into FOLDER, and overwrites nothing unless --force is given:
   compose.yaml   the server with its store, for Docker
 
 \b
+With --delivery inbox the agents are a worker, a process of its own that takes
+turns from the server, and can be started several times:
+  worker.py      the agents as functions, instead of agents.py
+  chat.py        a terminal to talk to them
+
+\b
 Exit codes: 0 written, and agent-routing check passes; 1 a file is there
 already or cannot be written; 2 an option is wrong.
 
@@ -38,7 +45,11 @@ already or cannot be written; 2 an option is wrong.
 Examples:
   agent-routing init my-chat
   agent-routing init my-chat --agents billing,support --languages en,es
+  agent-routing init my-chat --delivery inbox
   agent-routing init . --agents vat --store postgres --force
+
+\b
+Read on: agent-routing docs workers, agent-routing docs registry
 """
 
 
@@ -78,9 +89,20 @@ def init(
             help="Where compose.yaml keeps the sessions. Default: asked, or sqlite.",
         ),
     ] = "",
+    delivery: Annotated[
+        str,
+        typer.Option(
+            "--delivery",
+            metavar="|".join(DELIVERIES),
+            autocompletion=lambda: list(DELIVERIES),
+            show_default=False,
+            help="Who runs the agents: caller, the program that sends the messages; inbox, a "
+            "worker of its own. Default: asked, or caller.",
+        ),
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
-    """Start a project: registry, agents in Python, compose file.
+    """Start a project: registry, agents or a worker in Python, compose file.
 
     Asks for what no option gives, if a terminal is there to answer.
     """
@@ -89,6 +111,7 @@ def init(
         supervisor_id=supervisor,
         languages=_listed("languages", languages or _asked("Languages", LANGUAGES_DEFAULT)),
         store=store or _asked(f"Store ({', '.join(STORES)})", STORES[0]),
+        delivery=delivery or _asked("Agents run by their caller, or by an inbox", DELIVERIES[0]),
     )
     _refuse_mistakes(starter)
     files = starter_files(starter)
@@ -144,16 +167,22 @@ def _refuse_mistakes(starter: Starter) -> None:
         problems.append("a language is named twice")
     if starter.store not in STORES:
         problems.append(f'there is no store "{starter.store}"; stores: {", ".join(STORES)}')
+    if starter.delivery not in DELIVERIES:
+        problems.append(
+            f'there is no delivery "{starter.delivery}"; deliveries: {", ".join(DELIVERIES)}'
+        )
     for problem in filter(None, problems):
         raise typer.BadParameter(problem)
 
 
 def _next_steps(folder: Path, starter: Starter) -> str:
     shown = "" if folder == Path() else f"  cd {folder}\n"
+    programs = ("worker.py", "chat.py") if starter.has_worker else ("agents.py",)
+    commands = "\n".join(f"  python {program}" for program in programs)
     return f"""
-Next, in two terminals:
+Next, in {"three" if starter.has_worker else "two"} terminals:
 {shown}  agent-routing serve --agents agents.yaml
-  python agents.py
+{commands}
 
-Say something about {starter.agent_ids[0]}, then /status. The answers are functions in agents.py:
-call your models there."""
+Say something about {starter.agent_ids[0]}, then /status. The answers are functions in
+{programs[0]}: call your models there."""

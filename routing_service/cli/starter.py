@@ -21,6 +21,9 @@ from routing_service.core.identifiers import ID_ALPHABET, ID_PATTERN, LOCALE_CHA
 
 STORES: Final = ("sqlite", "postgres", "redis", "memory")
 
+DELIVERIES: Final = ("caller", "inbox")
+"""Who runs the agents: the program that sends the messages, or workers of their own."""
+
 AGENTS_MAX: Final = 20
 """More agents than a person lists in one line are written in the registry file."""
 
@@ -38,12 +41,18 @@ _DESCRIPTIONS: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """What the user chose. languages: the first is the default."""
+    """What the user chose. languages: the first is the default. delivery: see DELIVERIES."""
 
     agent_ids: tuple[str, ...]
     supervisor_id: str
     languages: tuple[str, ...]
     store: str
+    delivery: str = "caller"
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether the agents are workers with an inbox."""
+        return self.delivery == "inbox"
 
 
 def agent_problem(agent_id: str) -> str:
@@ -62,14 +71,16 @@ def language_problem(tag: str) -> str:
 
 def starter_files(starter: Starter) -> dict[str, str]:
     """Return the files' texts by name."""
+    programs = ("worker.py", "chat.py") if starter.has_worker else ("agents.py",)
     return {
         "agents.yaml": _registry(starter),
-        "agents.py": _program(starter),
+        **{name: _program(starter, name) for name in programs},
         "compose.yaml": _compose(starter),
     }
 
 
 def _registry(starter: Starter) -> str:
+    inbox = {"delivery": starter.delivery} if starter.has_worker else {}
     document = {
         "api_version": "agent_routing/v1",
         "version": 1,
@@ -80,6 +91,7 @@ def _registry(starter: Starter) -> str:
                 "id": starter.supervisor_id,
                 "name": _names(starter, starter.supervisor_id),
                 "description": _described(starter, starter.supervisor_id),
+                **inbox,
             },
             *(
                 {
@@ -87,6 +99,7 @@ def _registry(starter: Starter) -> str:
                     "name": _names(starter, agent_id),
                     "description": _described(starter, agent_id),
                     "user_selectable": True,
+                    **inbox,
                 }
                 for agent_id in starter.agent_ids
             ),
@@ -117,11 +130,15 @@ def _described(starter: Starter, agent_id: str) -> dict[str, str]:
     return found
 
 
-def _program(starter: Starter) -> str:
+def _program(starter: Starter, name: str) -> str:
+    """Return a program's text. name: of the file, and of its template."""
     names = _function_names((starter.supervisor_id, *starter.agent_ids))
+    given, text = ("turn", "turn.text") if starter.has_worker else ("text", "text")
     specialists = "".join(
-        f"\n\ndef {names[agent_id]}(text):\n"
-        f'    return specialist("{_shown_name(agent_id)}", text)\n'
+        "\n\n"
+        + (f'@worker.agent("{agent_id}")\n' if starter.has_worker else "")
+        + f"def {names[agent_id]}({given}):\n"
+        + f'    return specialist("{_shown_name(agent_id)}", {text})\n'
         for agent_id in starter.agent_ids
     )
     table = "".join(f'    "{agent_id}": {name},\n' for agent_id, name in names.items())
@@ -129,7 +146,8 @@ def _program(starter: Starter) -> str:
         f'    "{agent_id}": ["{_shown_name(agent_id).lower()}"],\n'
         for agent_id in starter.agent_ids
     )
-    return _template("agents.py.template").substitute(
+    return _template(f"{name}.template").substitute(
+        supervisor_id=starter.supervisor_id,
         supervisor=names[starter.supervisor_id],
         locale=starter.languages[0],
         words=words,
@@ -169,9 +187,7 @@ def _compose(starter: Starter) -> str:
         "volumes": ["./agents.yaml:/etc/agent-routing/agents.yaml:ro"],
         "ports": ["127.0.0.1:50051:50051"],
         "stop_grace_period": "20s",
-        "read_only": True,
-        "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true"],
+        **_CONFINED,
     }
     if starter.store == "sqlite":
         server["volumes"].append("sessions:/data")
@@ -192,6 +208,8 @@ def _compose(starter: Starter) -> str:
     }.get(starter.store)
     if waits_for:
         server["depends_on"] = waits_for
+    if starter.has_worker:
+        services = services | {"worker": _worker_service()}
     document: dict[str, Any] = {"services": {**services, "server": server}}
     if volumes:
         document["volumes"] = dict.fromkeys(volumes)
@@ -200,6 +218,29 @@ def _compose(starter: Starter) -> str:
     )
 
 
+def _worker_service() -> dict[str, Any]:
+    return {
+        # It has Python and the client. For libraries of yours, build an image from it.
+        "image": f"agent-routing:{__version__}",
+        "entrypoint": ["python"],
+        "command": ["/app/worker.py"],
+        "restart": "unless-stopped",
+        "environment": {"AGENT_ROUTING_TARGET": "server:50051"},
+        "volumes": ["./worker.py:/app/worker.py:ro"],
+        "depends_on": {"server": {"condition": "service_healthy"}},
+        # The image's own check asks a server.
+        "healthcheck": {"disable": True},
+        # It waits 20 s for its functions, and gives the other turns back.
+        "stop_grace_period": "30s",
+        **_CONFINED,
+    }
+
+
+_CONFINED: Final = {
+    "read_only": True,
+    "cap_drop": ["ALL"],
+    "security_opt": ["no-new-privileges:true"],
+}
 _POSTGRES: Final = {
     "image": "postgres:18-bookworm",
     "restart": "unless-stopped",

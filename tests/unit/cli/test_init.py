@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 
 from routing_service import __version__
 from routing_service.cli.embedded_server import server_in_thread
-from routing_service.cli.starter import STORES
+from routing_service.cli.starter import DELIVERIES, STORES
 from routing_service.registry.file import check_registry_file
 
 
@@ -46,6 +46,75 @@ def test_what_it_writes_is_served_and_answers(run, tmp_path):
     assert "Front desk" in done.stdout.splitlines()[6]
 
 
+CONVERSATION = ("hello", "a tech support question", "What is due?", "Tuesday", "thanks", "/status")
+
+
+def program(folder, name, address, *arguments):
+    """Return how to start a program that was written, against a server."""
+    return {
+        "args": [sys.executable, name, *arguments],
+        "cwd": folder,
+        "env": os.environ | {"AGENT_ROUTING_TARGET": address},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    }
+
+
+def test_a_worker_that_it_writes_answers_the_same(run, tmp_path):
+    """Three processes: the server, the worker, and the terminal that only asks."""
+    code, out, err = run(
+        *("init", str(tmp_path), "--agents", "billing,tech-support", "--delivery", "inbox")
+    )
+    assert (code, err) == (0, "")
+    assert "good, version 1, 3 agents, supervisor front_desk" in out
+    assert "in three terminals" in out
+    assert "python worker.py\n  python chat.py" in out
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "agents.yaml",
+        "chat.py",
+        "compose.yaml",
+        "worker.py",
+    ]
+    with (
+        server_in_thread(tmp_path / "agents.yaml", "memory:") as address,
+        subprocess.Popen(**program(tmp_path, "worker.py", address)) as worker,
+    ):
+        try:
+            done = subprocess.run(
+                **program(tmp_path, "chat.py", address, *CONVERSATION), timeout=100, check=False
+            )
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=50)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[:6] == [
+        "front_desk> Hello! I can bring in: billing, tech-support.",
+        "front_desk> One moment.",
+        "tech-support> Tech support: I have noted that.",
+        "tech-support> Tech support: tell me more, please.",
+        "tech-support> Tech support: I have noted that.",
+        "tech-support> You are welcome.",
+    ]
+    assert "Front desk" in done.stdout.splitlines()[6]
+    assert worker.returncode == 0
+
+
+def test_its_terminal_says_that_no_worker_runs(run, tmp_path):
+    """It waits for a while, then one line."""
+    assert run("init", str(tmp_path), "--delivery", "inbox")[0] == 0
+    chat = tmp_path / "chat.py"
+    chat.write_text(chat.read_text("utf-8").replace("WAIT_S = 60", "WAIT_S = 1"), "utf-8")
+    with server_in_thread(tmp_path / "agents.yaml", "memory:") as address:
+        done = subprocess.run(
+            **program(tmp_path, "chat.py", address, "hello"), timeout=50, check=False
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: no answer in 1 s; is worker.py running?\n",
+    )
+
+
 def test_its_program_says_in_one_line_that_no_server_is_there(run, tmp_path):
     """The first mistake of everyone who follows the next steps in the wrong order."""
     assert run("init", str(tmp_path))[0] == 0
@@ -76,12 +145,23 @@ def test_its_program_says_in_one_line_that_no_server_is_there(run, tmp_path):
         "ID",
     ],
 )
-def test_every_id_that_an_agent_may_have_gives_files_that_work(run, tmp_path, ids):
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_every_id_that_an_agent_may_have_gives_files_that_work(run, tmp_path, ids, delivery):
     """Ids that YAML, Python or each other could take for something else."""
-    code, _, err = run("init", str(tmp_path), "--agents", ids, "--languages", "en,no,pt-BR")
+    code, _, err = run(
+        *("init", str(tmp_path), "--agents", ids, "--languages", "en,no,pt-BR"),
+        *("--delivery", delivery),
+    )
     assert code == 0, err
     checked = check_registry_file(tmp_path / "agents.yaml").registry
     assert {"front_desk", *ids.split(",")} == {agent.agent_id for agent in checked.agents.values()}
+    has_inbox = {agent.has_inbox for agent in checked.agents.values()}
+    assert has_inbox == {delivery == "inbox"}
+    if delivery == "inbox":
+        names = {"__name__": "worker"}
+        exec((tmp_path / "worker.py").read_text("utf-8"), names)
+        assert set(names["worker"]._functions) == {"front_desk", *ids.split(",")}
+        return
     compile((tmp_path / "agents.py").read_text("utf-8"), "agents.py", "exec")
     names = {"__name__": "agents", "sys": sys}
     source = (tmp_path / "agents.py").read_text("utf-8").partition("\nwith Client(")[0]
@@ -91,9 +171,10 @@ def test_every_id_that_an_agent_may_have_gives_files_that_work(run, tmp_path, id
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_the_compose_file_serves_the_registry_from_the_chosen_store(run, tmp_path, store):
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_the_compose_file_serves_the_registry_from_the_chosen_store(run, tmp_path, store, delivery):
     """One published port, on this machine alone; everything that is depended on is there."""
-    assert run("init", str(tmp_path), "--store", store)[0] == 0
+    assert run("init", str(tmp_path), "--store", store, "--delivery", delivery)[0] == 0
     compose = YAML(typ="safe").load((tmp_path / "compose.yaml").read_text("utf-8"))
     server = compose["services"]["server"]
     assert server["image"] == f"agent-routing:{__version__}"
@@ -109,7 +190,12 @@ def test_the_compose_file_serves_the_registry_from_the_chosen_store(run, tmp_pat
         for each in compose["services"].values()
         for volume in each.get("volumes", [])
     }
-    assert mounted - {"./agents.yaml"} == set(compose.get("volumes", {}))
+    own = {"./agents.yaml"} | ({"./worker.py"} if delivery == "inbox" else set())
+    assert own <= mounted
+    assert mounted - own == set(compose.get("volumes", {}))
+    assert ("worker" in compose["services"]) == (delivery == "inbox")
+    published = {name for name, each in compose["services"].items() if "ports" in each}
+    assert published == {"server"}
     kept = {"sqlite": {"server"}, "postgres": {"postgres"}, "redis": {"redis"}, "memory": set()}
     assert kept[store] == {
         name
@@ -140,6 +226,7 @@ def test_nothing_is_overwritten_unless_told(run, tmp_path):
         (["--agents", ",".join(f"a{n}" for n in range(21))], "21 agents are too many"),
         (["--languages", "english!"], "is not a language tag"),
         (["--languages", "en,EN"], "a language is named twice"),
+        (["--delivery", "post"], "deliveries: caller, inbox"),
         (["--store", "mongo"], "stores: sqlite, postgres, redis, memory"),
     ],
 )
@@ -153,11 +240,12 @@ def test_a_wrong_option_is_refused_and_nothing_is_written(run, tmp_path, argv, c
 
 def test_a_person_at_a_terminal_is_asked(run, tmp_path, monkeypatch):
     """For what no flag says."""
-    answers = itertools.chain(["sales, returns", "es", "redis"])
+    answers = itertools.chain(["sales, returns", "es", "redis", "inbox"])
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("typer.prompt", lambda *_, **__: next(answers))
     assert run("init", str(tmp_path))[0] == 0
     registry = check_registry_file(tmp_path / "agents.yaml").registry
     assert set(registry.agents) == {"front_desk", "sales", "returns"}
     assert registry.default_locale == "es"
+    assert (tmp_path / "worker.py").exists()
     assert "redis://redis:6379/0" in (tmp_path / "compose.yaml").read_text("utf-8")
