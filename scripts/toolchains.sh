@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs the programs that tests run, where they are missing: for the clients of other languages Go,
-# a JDK with Maven, Node.js with npm, Chromium; for the files in deploy/ Prometheus. Says what it found.
+# a JDK with Maven, Node.js with npm, Chromium; for the files in deploy/ Prometheus, Helm and what builds
+# an image; for the workflows actionlint. Says what it found.
 #
-#   scripts/toolchains.sh [go|java|node|chromium|prometheus]...      all of them by default
+#   scripts/toolchains.sh [go|java|node|chromium|prometheus|image|helm|actionlint]...      by default all
 #
 # Works on a bare Debian 12 or newer: everything comes from the distribution's own packages, and a Go
 # that those are too old for from the module proxy, which go itself asks and whose checksums it
@@ -18,6 +19,9 @@ own_go=build/toolchains/go
 # The TypeScript client asks for Node.js 20; Debian 12 has 18.19.
 node_version=22.23.3
 own_node=build/toolchains/node
+helm_version=v3.18.6
+actionlint_version=v1.7.7
+own_programs=build/toolchains/bin
 
 say() { printf '%s\n' "$*"; }
 fail() {
@@ -78,6 +82,15 @@ install_node() {
     ln -s "node_modules/node-linux-$machine/bin" "$own_node/bin"
 }
 
+# Go compiles it, Helm in two to four minutes, and keeps what it has compiled for the next checkout.
+install_with_go() {
+    found go >/dev/null || install_go
+    mkdir -p "$own_programs"
+    say "building $1"
+    PATH="$PWD/$own_go/bin:$PATH:/usr/local/go/bin" GOTOOLCHAIN=local GOFLAGS='' GOBIN="$PWD/$own_programs" \
+        go install "$1"
+}
+
 install_missing() {
     case $1 in
     go) install_go ;;
@@ -85,11 +98,15 @@ install_missing() {
     node) install_node ;;
     chromium) install_packages chromium ;;
     prometheus) install_packages prometheus ;;
-    *) fail "\"$1\" is no toolchain: go, java, node, chromium or prometheus" ;;
+    # crun and uidmap are recommended; without them buildah builds as root, in a chroot.
+    image) install_packages buildah mmdebstrap ;;
+    helm) install_with_go "helm.sh/helm/v3/cmd/helm@$helm_version" ;;
+    actionlint) install_with_go "github.com/rhysd/actionlint/cmd/actionlint@$actionlint_version" ;;
+    *) fail "\"$1\" is not a toolchain: go, java, node, chromium, prometheus, image, helm or actionlint" ;;
     esac
 }
 
-[ $# -gt 0 ] || set -- go java node chromium prometheus
+[ $# -gt 0 ] || set -- go java node chromium prometheus image helm actionlint
 for name in "$@"; do
     found "$name" && continue
     install_missing "$name"

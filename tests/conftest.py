@@ -62,6 +62,7 @@ LONG = (
     "tests/clients/test_workers.py",
     "tests/compatibility/",
     "tests/dialogues/",
+    "tests/deploy/test_helm.py",
     "tests/deploy/test_prometheus.py",
     "tests/docs/test_pages.py",
     "tests/replicas/",

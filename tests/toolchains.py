@@ -24,6 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 OWN_GO = ROOT / "build" / "toolchains" / "go" / "bin"
 # Where it puts a Node.js that is newer than the distribution's.
 OWN_NODE = ROOT / "build" / "toolchains" / "node" / "bin"
+# Where it puts what it builds with Go.
+OWN_PROGRAMS = ROOT / "build" / "toolchains" / "bin"
 # Where its makers say to unpack it; not on everybody's path.
 SYSTEM_GO = Path("/usr/local/go/bin")
 
@@ -175,11 +177,30 @@ def _prometheus() -> Toolchain:
     return Toolchain("prometheus", version, {"prometheus": program})
 
 
+def _image() -> Toolchain:
+    """What scripts/image.py runs."""
+    buildah = _program("buildah")
+    version = _version(buildah, "--version")
+    _new_enough("buildah", version, BUILDAH_OLDEST)
+    return Toolchain("image", version, {"buildah": buildah, "mmdebstrap": _program("mmdebstrap")})
+
+
+def _go_program(name: str, oldest: tuple[int, ...], *arguments: str) -> Toolchain:
+    """A program that scripts/toolchains.sh builds from the Go module proxy."""
+    program = _program(name, OWN_PROGRAMS)
+    version = _version(program, *arguments)
+    _new_enough(name, version, oldest)
+    return Toolchain(name, version, {name: program})
+
+
 GO_OLDEST = (1, 24)  # As clients/go/go.mod says, whose grpc-go asks for it.
 JAVA_OLDEST = (17,)
 MAVEN_OLDEST = (3, 8)  # Debian 12's.
 NODE_OLDEST = (20, 19)  # What Vite asks for; the client itself runs on every 20.
 CHROMIUM_OLDEST = (120,)
+BUILDAH_OLDEST = (1, 28)  # Debian 12's.
+HELM_OLDEST = (3, 14)  # Older ones do not know --kube-version 1.30's objects.
+ACTIONLINT_OLDEST = (1, 7)
 PROMETHEUS_OLDEST = (2, 42)  # Debian 12's; exemplars came with 2.26.
 
 PROBES: Mapping[str, Callable[[], Toolchain]] = {
@@ -188,6 +209,9 @@ PROBES: Mapping[str, Callable[[], Toolchain]] = {
     "node": _node,
     "chromium": _chromium,
     "prometheus": _prometheus,
+    "image": _image,
+    "helm": lambda: _go_program("helm", HELM_OLDEST, "version", "--short"),
+    "actionlint": lambda: _go_program("actionlint", ACTIONLINT_OLDEST, "-version"),
 }
 
 
@@ -201,7 +225,7 @@ def find(name: str) -> Toolchain | Missing:
 
 
 def require(name: str) -> Toolchain:
-    """Return the toolchain "go", "java", "node", "chromium" or "prometheus".
+    """Return a toolchain by its name in PROBES.
 
     Where it is missing or too old the test is skipped; where the variable CI is set it fails.
     """

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
+from tests import toolchains
+
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
 
@@ -51,3 +53,10 @@ def test_its_form_is_that_of_github(path):
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_its_expressions_and_actions_are_used_as_they_are_meant():
+    """Actionlint also reads what schemas do not: expressions, inputs of actions, shell."""
+    program = toolchains.require("actionlint").programs["actionlint"]
+    done = subprocess.run([program, *WORKFLOWS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
