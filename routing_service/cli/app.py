@@ -33,6 +33,10 @@ A first conversation:
   agent-routing status chat-1                      see which agent has it now
 
 \b
+The documentation, also without a network:
+  agent-routing docs
+
+\b
 To use another server, name it in ~/.config/agent-routing/profiles.toml:
   agent-routing status chat-1 --profile staging
 """
@@ -43,13 +47,14 @@ class Command:
     """A row of the table.
 
     place: the module in routing_service.cli and, after a colon, its function or group of commands.
-    summary: the first sentence of the command's help. epilog: the constant with the end of its
-    help, unused for a group.
+    summary: the first sentence of the command's help. read_on: topics of agent-routing docs, named
+    at the end of its help. epilog: the constant with what comes before them, unused for a group.
     """
 
     name: str
     place: str
     summary: str
+    read_on: str = ""
     epilog: str = "EPILOG"
 
 
@@ -58,69 +63,203 @@ COMMANDS: Final = (
         "demo",
         "demo:demo",
         "Show a whole conversation on a web page, and join in.",
+        "first-conversation",
     ),
     Command(
         "init",
         "init:init",
         "Start a project: registry, agents or a worker in Python, compose file.",
+        "tutorial run-agents-as-workers",
     ),
-    Command("serve", "serve:serve", "Serve a registry's agents over gRPC until SIGTERM or Ctrl-C."),
-    Command("check", "check:check", "Check registry files: each problem, its place, its remedy."),
-    Command("chat", "chat:chat", "Talk to agents in the terminal, and see who answers and why."),
-    Command("route", "route:route", "Send a user's message; see which agent gets it and why."),
     Command(
-        "complete", "complete:complete", "Report what an agent answered, and see what comes next."
+        "serve",
+        "serve:serve",
+        "Serve a registry's agents over gRPC until SIGTERM or Ctrl-C.",
+        "run-your-own-server security",
     ),
-    Command("handoff", "handoff:handoff", "Hand a session to an agent, if the rules allow it."),
-    Command("clear", "clear:clear", "Give a session back to the supervisor or default agent."),
-    Command("status", "status:status", "Show a session: which agent has it, and what is pending."),
-    Command("history", "history:history", "Show a session's turns: who said what, and why."),
-    Command("tasks", "tasks:tasks", "List a session's tasks and their status."),
-    Command("approve", "resume:approve", "Approve what a paused task waits for.", "APPROVE_EPILOG"),
-    Command("reject", "resume:reject", "Reject what a paused task waits for.", "REJECT_EPILOG"),
+    Command(
+        "check",
+        "check:check",
+        "Check registry files: each problem, its place, its remedy.",
+        "write-a-registry",
+    ),
+    Command(
+        "chat",
+        "chat:chat",
+        "Talk to agents in the terminal, and see who answers and why.",
+        "chat-screens",
+    ),
+    Command(
+        "route",
+        "route:route",
+        "Send a user's message; see which agent gets it and why.",
+        "first-conversation",
+    ),
+    Command(
+        "complete",
+        "complete:complete",
+        "Report what an agent answered, and see what comes next.",
+        "first-conversation sessions",
+    ),
+    Command(
+        "handoff",
+        "handoff:handoff",
+        "Hand a session to an agent, if the rules allow it.",
+        "tutorial sessions",
+    ),
+    Command(
+        "clear",
+        "clear:clear",
+        "Give a session back to the supervisor or default agent.",
+        "user-commands sessions",
+    ),
+    Command(
+        "status",
+        "status:status",
+        "Show a session: which agent has it, and what is pending.",
+        "first-conversation",
+    ),
+    Command(
+        "history",
+        "history:history",
+        "Show a session's turns: who said what, and why.",
+        "first-conversation",
+    ),
+    Command("tasks", "tasks:tasks", "List a session's tasks and their status.", "sessions"),
+    Command(
+        "approve",
+        "resume:approve",
+        "Approve what a paused task waits for.",
+        "approvals",
+        epilog="APPROVE_EPILOG",
+    ),
+    Command(
+        "reject",
+        "resume:reject",
+        "Reject what a paused task waits for.",
+        "approvals",
+        epilog="REJECT_EPILOG",
+    ),
     Command(
         "approvals",
         "approvals:approvals",
         "List, watch and decide approvals of all sessions.",
+        "approvals",
     ),
-    Command("resume", "resume:resume", "Decide what a paused task waits for.", "RESUME_EPILOG"),
-    Command("agents", "agents:agents", "List a server's agents, or print an agent's instructions."),
-    Command("sessions", "sessions:sessions", "List sessions and the agent that has each."),
-    Command("events", "events:events", "List events and refused handoffs."),
-    Command("watch", "watch:watch", "Print changes as they happen, until Ctrl-C."),
-    Command("top", "top:top", "Show live activity: messages, agents, refusals, events."),
-    Command("stats", "stats:stats", "Show routing figures: handoffs, refusals, stuck users."),
-    Command("stickiness", "stickiness:stickiness", "Show or switch stickiness."),
-    Command("reload", "reload:reload", "Take up the registry file, or show what changes."),
-    Command("audit", "audit:audit", "Prove the audit of a store, or export it for a SIEM."),
-    Command("export-user", "export_user:export_user", "Export all data stored about a user."),
-    Command("token", "token:token", "Print a signed token, for --sign-in development."),
-    Command("replay", "replay:replay", "Replay recorded dialogues and count what routing did."),
-    Command("doctor", "doctor:doctor", "Check everything a server needs, and report problems."),
-    Command("health", "health:health", "Ask a server whether it is ready, as probes do."),
     Command(
-        "erase-user", "erase_user:erase_user", "Erase the content of all of a user's sessions."
+        "resume",
+        "resume:resume",
+        "Decide what a paused task waits for.",
+        "approvals",
+        epilog="RESUME_EPILOG",
     ),
-    Command("purge", "purge:purge", "Remove sessions that have not been used for long."),
-    Command("migrate", "migrate:migrate", "Bring a store's schema up to date."),
-    Command("verify", "verify:verify", "Verify a store's data, and print hashes to compare."),
+    Command(
+        "agents",
+        "agents:agents",
+        "List a server's agents, or print an agent's instructions.",
+        "write-a-registry",
+    ),
+    Command(
+        "sessions",
+        "sessions:sessions",
+        "List sessions and the agent that has each.",
+        "run-your-own-server",
+    ),
+    Command("events", "events:events", "List events and refused handoffs.", "analytics"),
+    Command("watch", "watch:watch", "Print changes as they happen, until Ctrl-C.", "analytics"),
+    Command(
+        "top", "top:top", "Show live activity: messages, agents, refusals, events.", "operations"
+    ),
+    Command(
+        "stats",
+        "stats:stats",
+        "Show routing figures: handoffs, refusals, stuck users.",
+        "analytics",
+    ),
+    Command(
+        "stickiness",
+        "stickiness:stickiness",
+        "Show or switch stickiness.",
+        "migrate-from-a-supervisor",
+    ),
+    Command(
+        "reload", "reload:reload", "Take up the registry file, or show what changes.", "operations"
+    ),
+    Command(
+        "audit", "audit:audit", "Prove the audit of a store, or export it for a SIEM.", "operations"
+    ),
+    Command(
+        "export-user",
+        "export_user:export_user",
+        "Export all data stored about a user.",
+        "retention",
+    ),
+    Command("token", "token:token", "Print a signed token, for --sign-in development.", "security"),
+    Command(
+        "replay",
+        "replay:replay",
+        "Replay recorded dialogues and count what routing did.",
+        "replay-conversations",
+    ),
+    Command(
+        "doctor",
+        "doctor:doctor",
+        "Check everything a server needs, and report problems.",
+        "operations",
+    ),
+    Command(
+        "health", "health:health", "Ask a server whether it is ready, as probes do.", "operations"
+    ),
+    Command(
+        "erase-user",
+        "erase_user:erase_user",
+        "Erase the content of all of a user's sessions.",
+        "retention",
+    ),
+    Command(
+        "purge", "purge:purge", "Remove sessions that have not been used for long.", "retention"
+    ),
+    Command("migrate", "migrate:migrate", "Bring a store's schema up to date.", "operations"),
+    Command(
+        "verify",
+        "verify:verify",
+        "Verify a store's data, and print hashes to compare.",
+        "operations",
+    ),
     Command(
         "backup",
         "backup:backup",
         "Back up a SQLite store to one file while its server runs.",
-        "BACKUP_EPILOG",
+        "operations",
+        epilog="BACKUP_EPILOG",
     ),
     Command(
         "restore",
         "backup:restore",
         "Replace a SQLite store that is not in use with a backup.",
-        "RESTORE_EPILOG",
+        "operations",
+        epilog="RESTORE_EPILOG",
     ),
-    Command("copy", "copy:copy", "Copy one store into another; run it again to resume."),
-    Command("compact", "compact:compact", "Rewrite a SQLite store's file without erased data."),
-    Command("log-id", "log_id:log_id", "Print the hash that stands for an id in a log."),
-    Command("texts", "texts:texts", "List the texts of replies, to word them in a registry."),
-    Command("topics", "topics:topics", "Measure topic detection, and choose its threshold."),
+    Command(
+        "copy", "copy:copy", "Copy one store into another; run it again to resume.", "operations"
+    ),
+    Command(
+        "compact",
+        "compact:compact",
+        "Rewrite a SQLite store's file without erased data.",
+        "retention",
+    ),
+    Command("log-id", "log_id:log_id", "Print the hash that stands for an id in a log.", "limits"),
+    Command(
+        "texts",
+        "texts:texts",
+        "List the texts of replies, to word them in a registry.",
+        "write-a-registry",
+    ),
+    Command(
+        "topics", "topics:topics", "Measure topic detection, and choose its threshold.", "topics"
+    ),
+    Command("docs", "docs:docs", "Read the documentation: list its pages, or show one."),
 )
 
 
@@ -154,7 +293,11 @@ def load_command(name: str) -> Any:
         )
         alone.command(row.name, epilog=getattr(module, row.epilog))(found)
         found = alone
-    return typer.main.get_command(found)
+    command = typer.main.get_command(found)
+    if row.read_on:
+        pages = "\n".join(f"  agent-routing docs {topic}" for topic in row.read_on.split())
+        command.epilog = f"{command.epilog or ''}\n\b\nRead on:\n{pages}\n"
+    return command
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - as the parser calls it

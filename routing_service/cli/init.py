@@ -47,9 +47,6 @@ Examples:
   agent-routing init my-chat --agents billing,support --languages en,es
   agent-routing init my-chat --delivery inbox
   agent-routing init . --agents vat --store postgres --force
-
-\b
-Read on: agent-routing docs workers, agent-routing docs registry
 """
 
 

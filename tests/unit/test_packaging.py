@@ -166,8 +166,28 @@ def test_the_wheel_ships_every_file_of_the_package(tmp_path, folder, package):
         for path in (ROOT / folder / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    if package == "routing_service":
+        pages = (path for path in (ROOT / "docs").rglob("*") if path.is_file())
+        there |= {f"{package}/{path.relative_to(ROOT).as_posix()}" for path in pages}
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert shipped == there
+    if package == "routing_service":
+        zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+        read = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from routing_service.cli import main; main()",
+                "docs",
+                "install",
+            ],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path / "installed")},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        assert read.stdout.startswith("# Install it\n")
 
 
 def test_no_file_of_weights_is_too_large_to_be_checked_in():
