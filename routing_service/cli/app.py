@@ -68,7 +68,7 @@ COMMANDS: Final = (
     Command(
         "init",
         "init:init",
-        "Start a project: registry, agents or a worker in Python, compose file.",
+        "Start a project: registry, agents in Python, compose file.",
         "tutorial run-agents-as-workers",
     ),
     Command(

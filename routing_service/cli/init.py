@@ -99,7 +99,7 @@ def init(
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")] = False,
 ) -> None:
-    """Start a project: registry, agents or a worker in Python, compose file.
+    """Start a project: registry, agents in Python, compose file.
 
     Asks for what no option gives, if a terminal is there to answer.
     """
