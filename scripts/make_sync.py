@@ -22,6 +22,7 @@ RUFF = Path(sys.executable).parent / "ruff"
 
 MODULES: Mapping[str, str] = {
     "admin_aio.py": "admin.py",
+    "ask_calls_aio.py": "ask_calls.py",
     "approval_calls_aio.py": "approval_calls.py",
     "routing_calls_aio.py": "routing_calls.py",
 }
@@ -31,6 +32,7 @@ NAMES: Mapping[str, str] = {
     "AdminServiceAsyncStub": "AdminServiceStub",
     "AsyncAdmin": "Admin",
     "AsyncApprovalCalls": "ApprovalCalls",
+    "AsyncAskCalls": "AskCalls",
     "AsyncClient": "Client",
     "AsyncRouteCall": "RouteCall",
     "AsyncRoutingCalls": "RoutingCalls",
@@ -39,6 +41,7 @@ NAMES: Mapping[str, str] = {
     "aio": "client",
     "approval_calls_aio": "approval_calls",
     "asyncio": "time",
+    "routing_calls_aio": "routing_calls",
     "metadata_soon": "metadata_now",
 }
 

@@ -208,6 +208,18 @@ def check_clear(
     return None
 
 
+def sees_steps(caller: Caller, agent_id: str) -> bool:
+    """Say whether a caller sees input and output of the steps that an agent reports."""
+    if not caller.signed_in or ADMIN in caller.scopes:
+        return True
+    return AGENT in caller.scopes and caller.speaks_for(agent_id)
+
+
+def hears_agent(access: Access, agent_id: str) -> bool:
+    """Say whether a watcher gets an agent's notes and deltas. access: from on_session."""
+    return access.agents is None or agent_id in access.agents
+
+
 def check_turns_of(access: Access, registry: Registry, agent_id: str) -> None:
     """Refuse a runtime that asks for turns of other agents. agent_id: "" = all.
 

@@ -14,6 +14,7 @@ from routing_service.core.commands import (
     CompleteTurn,
     Erase,
     Expire,
+    KeepTurn,
     ResumeTask,
     RouteMessage,
 )
@@ -45,7 +46,7 @@ class Case(msgspec.Struct, frozen=True):
     blocked_by: OpenTurn | None = None
 
 
-_OF_A_SESSION = (ClearActiveAgent, CompleteTurn, ResumeTask)
+_OF_A_SESSION = (ClearActiveAgent, CompleteTurn, KeepTurn, ResumeTask)
 """Commands that no session can begin with."""
 
 

@@ -58,6 +58,7 @@ class RouteMessage(msgspec.Struct, frozen=True):
     task_id: "" joins the open task or begins new_task_id. new_task_id: an unused id.
     task_expire_us: None leaves it as it is. quick_reply_id: an option of a suggestion.
     is_stale: the session was last used while stickiness was off, and was to begin fresh after that.
+    inbox: the whole turn goes through inboxes, whichever agents get it.
     """
 
     request_id: str
@@ -72,6 +73,7 @@ class RouteMessage(msgspec.Struct, frozen=True):
     stickiness_enabled: bool = True
     quick_reply_id: str = ""
     is_stale: bool = False
+    inbox: bool = False
 
 
 class SetActiveAgent(msgspec.Struct, frozen=True):
@@ -226,6 +228,21 @@ class CompleteTurn(msgspec.Struct, frozen=True):
     stickiness_enabled: bool = True
 
 
+class KeepTurn(msgspec.Struct, frozen=True):
+    """A worker goes on with its turn.
+
+    extends: the turn may get a later deadline. attempt: the worker's lease, 1 for the first.
+    first_step: the number of the first of steps within the attempt, from 0.
+    """
+
+    request_id: str
+    agent_id: str
+    extends: bool = False
+    attempt: int = 1
+    first_step: int = 0
+    steps: tuple[Step, ...] = ()
+
+
 class ResumeTask(msgspec.Struct, frozen=True):
     """A person's decision about a paused task.
 
@@ -288,6 +305,7 @@ Command = (
     | SetActiveAgent
     | ClearActiveAgent
     | CompleteTurn
+    | KeepTurn
     | ResumeTask
     | ReportDegraded
     | Expire
@@ -336,6 +354,8 @@ class DispatchPlan(msgspec.Struct, frozen=True):
 
     message_revision: the change that holds text and items; 0 = this very change.
     candidates: the agents that an unsure message may be for, with probabilities, likeliest first.
+    inbox: a worker takes it from an inbox, whether or not its agent has one. trace_id: of the call
+    that gave it to the agent, for one that is read back; "" = it had none.
     """
 
     request_id: str
@@ -350,6 +370,8 @@ class DispatchPlan(msgspec.Struct, frozen=True):
     resume: ResumePlan | None = None
     consult: ConsultPlan | None = None
     candidates: tuple[tuple[str, float], ...] = ()
+    inbox: bool = False
+    trace_id: str = ""
 
 
 class SuggestionPlan(msgspec.Struct, frozen=True):

@@ -559,6 +559,7 @@ def _next_dispatch(
         locked=active is not None and active.agent_id == plan.to_agent and active.locked,
         handoff=plan,
         message_revision=answer.turn.message_revision,
+        inbox=answer.turn.is_delivered,
     )
 
 

@@ -22,6 +22,7 @@ from routing_service.core.commands import (
     Decision,
     Erase,
     Expire,
+    KeepTurn,
     ReportDegraded,
     ResumeTask,
     RouteMessage,
@@ -33,6 +34,7 @@ from routing_service.core.erased_owner import owner_hash
 from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
 from routing_service.core.facts import NO_FACTS, Facts
+from routing_service.core.keep_turn import decide_keep
 from routing_service.core.registry import Registry
 from routing_service.core.report_degraded import decide_report
 from routing_service.core.resume_task import decide_resume
@@ -79,6 +81,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = decide_route(case, command, facts)
         case CompleteTurn():
             decision = decide_complete(draft, command, facts)
+        case KeepTurn():
+            decision = decide_keep(draft, command, facts)
         case SetActiveAgent():
             decision = decide_set_active(draft, command, facts, is_new=case.is_new)
         case ClearActiveAgent():

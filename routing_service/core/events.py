@@ -42,6 +42,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     output: str = ""
     start_us: int | None = None
     duration_us: int | None = None
+    attempt: int = 0
+    """The lease under which it was reported; 0 = it came with the answer."""
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -240,7 +242,7 @@ class MessageRouted(
     text: without its command. previous_agent: the agent of the dispatch before this one.
     metadata: what the message adds to its task. confidence, topic_model: if its topic brought it
     here, how sure the detector was, and the detector's version. topic: set if topic detection
-    judged the message.
+    judged the message. inbox: workers get the turn from inboxes, whichever agent has it (format 2).
     """
 
     request_id: str
@@ -258,6 +260,7 @@ class MessageRouted(
     confidence: float = 0.0
     topic_model: str = ""
     topic: TopicTrace | None = None
+    inbox: bool = False
 
     @property
     def shown_reason(self) -> RouteReason:
@@ -287,6 +290,36 @@ class CommandHandled(
     agent_id: str = ""
     listed: str = ""
     next_task_id: str = ""
+
+
+class TurnExtended(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_extended"
+):
+    """A worker goes on with its turn, which now ends at another time. From format 2 on."""
+
+    request_id: str
+    root_request_id: str
+    agent_id: str
+    deadline_us: int
+
+
+class StepsReported(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="steps_reported"
+):
+    """What an agent has done in its turn so far. From format 2 on.
+
+    attempt: the lease, 1 for the first. first_step: the number of the first of these steps within
+    the attempt, from 0. steps_bytes: their size.
+    """
+
+    request_id: str
+    root_request_id: str
+    task_id: str
+    agent_id: str
+    attempt: int
+    first_step: int
+    steps: tuple[Step, ...] = ()
+    steps_bytes: int = 0
 
 
 class TurnAbandoned(
@@ -511,6 +544,8 @@ Event = (
     | MessageRouted
     | CommandHandled
     | TurnAbandoned
+    | TurnExtended
+    | StepsReported
     | TurnCompleted
     | AgentHandedOff
     | AgentCleared

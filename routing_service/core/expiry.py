@@ -9,6 +9,7 @@ from __future__ import annotations
 from routing_service.core import events as ev
 from routing_service.core import ownership
 from routing_service.core.commands import Decision
+from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
@@ -21,8 +22,10 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
     reloaded may set another time, which then holds from the session's next change on.
     """
     due_us = None
+    # Nearly always one for all agents, and no turn that takes long.
+    timeout_us = 0 if state.has_work else registry.turn_timeout_of_all_us
     for turn in state.open_turns:
-        time_us = turn.dispatched_us + registry.limits.turn_timeout_us
+        time_us = turn.dispatched_us + timeout_us if timeout_us else deadline_us(turn, registry)
         if due_us is None or time_us < due_us:
             due_us = time_us
     task = state.task

@@ -19,6 +19,7 @@ from routing_service.core.commands import (
     Erase,
     Expire,
     HandOff,
+    KeepTurn,
     ReportDegraded,
     ResumeTask,
     RouteMessage,
@@ -163,6 +164,8 @@ def topic_asked(case: Case) -> TopicInquiry | None:
 def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[Fact[Any]]:
     before = case.draft.before
     needed: list[Fact[Any]] = []
+    if command.inbox and not case.draft.registry.is_all_inbox:
+        needed.append(StoreFormat())
     # A caller's own id names, read as one of the service's, a revision far beyond the last.
     if revision_of_child(command.request_id) <= before.revision:
         needed.append(IsServiceRequest(command.request_id))
@@ -226,6 +229,10 @@ def _needs_of_handoff(case: Case, command: SetActiveAgent, _: Facts) -> list[Fac
     return needed
 
 
+def _needs_of_keeping(_case: Case, _command: KeepTurn, _found: Facts) -> list[Fact[Any]]:
+    return [StoreFormat()]
+
+
 def _needs_of_resumption(case: Case, command: ResumeTask, _: Facts) -> list[Fact[Any]]:
     task = case.draft.before.task
     if task is not None and task.task_id == command.task_id:
@@ -241,6 +248,7 @@ _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     RouteMessage: _needs_of_message,
     CompleteTurn: _needs_of_answer,
     SetActiveAgent: _needs_of_handoff,
+    KeepTurn: _needs_of_keeping,
     ResumeTask: _needs_of_resumption,
     ClearActiveAgent: _needs_nothing,
     ReportDegraded: _needs_nothing,

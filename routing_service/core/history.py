@@ -74,7 +74,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
             revision=revision,
             agent_text=event.text,
             agent_items=event.items,
-            steps=event.steps,
+            steps=(*self.steps, *event.steps) if self.steps else event.steps,
             outcome=event.outcome,
             status=event.status,
             handoff_message=event.message,
@@ -154,6 +154,8 @@ class HistoryFold:
                     self._resumed(event, position, now_us)
                 case ev.TurnCompleted():
                     self._answer(event, position, now_us)
+                case ev.StepsReported() if not self.records_max:
+                    self._report(event, revision)
                 case ev.TurnAbandoned():
                     known = self._records.get((event.request_id, event.agent_id))
                     if known is not None:
@@ -261,6 +263,13 @@ class HistoryFold:
                 size_bytes=_size(event.user_text, event.user_items),
             )
         self._put(known.answered(event, position[0], now_us))
+
+    def _report(self, event: ev.StepsReported, revision: int) -> None:
+        """Add steps that were reported before the answer. A fold in memory keeps none."""
+        known = self._records.get((event.request_id, event.agent_id))
+        if known is not None:
+            steps = (replace(step, attempt=event.attempt) for step in event.steps)
+            self._put(changed(known, steps=(*known.steps, *steps), revision=revision))
 
     def _put(self, record: TurnRecord) -> None:
         key = (record.request_id, record.agent_id)

@@ -30,6 +30,8 @@ def waiting_place(state: SessionState | None, registry: Registry) -> InboxPlace 
     turn = state.live_turn if state is not None else None
     if turn is None:
         return None
+    if turn.is_delivered:
+        return place_of(turn)
     agent = registry.agent(turn.holder)
     return place_of(turn) if agent is not None and agent.has_inbox else None
 

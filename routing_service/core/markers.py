@@ -33,7 +33,7 @@ _GAP: Final = rf"[\s\\*_`~\"']{{0,{_GAP_MAX}}}"
 _OPENS: Final = r"(?:\\{0,2}\[[ \t*_`~]{0,4}){1,4}"
 _CLOSES: Final = r"(?:[ \t*_`~]{0,4}\\{0,2}\]){1,4}"
 _OPENING: Final = rf"{_OPENS}{_GAP}HANDOFF(?:\\?_|[ \-])?TO{_GAP}[:=]"
-_MARKER = re.compile(
+MARKER: Final = re.compile(
     rf"{_OPENING}(?P<name>\s{{0,{_GAP_MAX}}}[^\[\]\r\n]{{0,{_NAME_MAX}}})"
     rf"(?:(?P<more>\s[^\[\]\r\n]{{0,{_NAME_MAX}}}|\s{{0,{_GAP_MAX}}}){_CLOSES}"
     rf"|(?P<unclosed>(?=[\r\n])|\Z))",
@@ -61,6 +61,11 @@ _STOPS: Final = ".,;:!?…"
 _ENDS_SENTENCE: Final = ".!?…"
 
 
+def plain_signs(text: str) -> str:
+    """Return a text of the same length in which signs that mean the same are one."""
+    return text.translate(_ALIKE)
+
+
 def may_hold_marker(text: str) -> bool:
     """Say whether a text has a bracket, as every marker does: most answers have none."""
     return _has_bracket(text) is not None
@@ -83,7 +88,7 @@ def marker_place(text: str) -> int:
     """Return where the first marker of a text begins; -1 for none."""
     if not any(bracket in text for bracket in MARKER_BRACKETS):
         return -1
-    match = _MARKER.search(text.translate(_ALIKE))
+    match = MARKER.search(text.translate(_ALIKE))
     return match.start() if match else -1
 
 
@@ -108,7 +113,7 @@ class _Cutter:
 
     def cut(self) -> None:
         """Take the markers out one by one."""
-        while (match := _MARKER.search(self._plain, self._place)) is not None:
+        while (match := MARKER.search(self._plain, self._place)) is not None:
             self._keep(match.start())
             self._take(match, 0)
             # What stood around a marker may spell one now.
@@ -146,7 +151,7 @@ class _Cutter:
             return None
         tail = tail[max(0, last - _OPENS_MAX) :]
         window = tail.translate(_ALIKE) + self._plain[self._place : self._place + _LENGTH_MAX]
-        starts = (_MARKER.match(window, start) for start in range(len(tail)))
+        starts = (MARKER.match(window, start) for start in range(len(tail)))
         match = next((found for found in starts if found is not None), None)
         if match is None:
             return None

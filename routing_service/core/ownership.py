@@ -12,6 +12,7 @@ import msgspec
 from routing_service.core import approvals
 from routing_service.core import events as ev
 from routing_service.core.commands import HandoffPlan
+from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.registry import Agent, AgentKind, Registry, Sticks
@@ -311,9 +312,11 @@ def expire_waits(draft: Draft) -> None:
 
 def expire_turns(draft: Draft) -> None:
     """Close the turns that were not answered in time, and cancel an expired task."""
-    timeout_us = draft.registry.limits.turn_timeout_us
+    least_us = draft.registry.turn_timeout_least_us
     for turn in draft.state.open_turns:
-        if draft.now_us - turn.dispatched_us >= timeout_us:
+        # Nearly always the first says no.
+        is_old = draft.now_us - turn.dispatched_us >= least_us
+        if is_old and draft.now_us >= deadline_us(turn, draft.registry):
             abandon(draft, turn, "timeout")
     task = draft.state.task
     if task is None or task.expire_us is None:

@@ -49,6 +49,9 @@ TURN_TIMEOUT_MIN_US = SECOND_US
 TURN_TIMEOUT_MAX_US = DAY_US
 TURN_TIMEOUT_DEFAULT_US = 15 * MINUTE_US
 
+# A worker may extend its turn until this long after the dispatch: more is a worker that hangs.
+TURN_EXTENDED_MAX_US = DAY_US
+
 # The automatic off: long enough for a deployment to show, short enough to help.
 AUTO_OFF_WINDOW_MIN_US = MINUTE_US
 AUTO_OFF_WINDOW_MAX_US = DAY_US
@@ -193,6 +196,10 @@ class Agent:
     unavailable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     # Overrides the registry's idle timeout for the time it is active; None = the registry's.
     idle_timeout_us: int | None = None
+    # Users see input and output of the steps that it reports, and not only their names.
+    shows_steps: bool = False
+    # How long a turn may wait for its answer; None = the registry's.
+    turn_timeout_us: int | None = None
     # A marker such as [HANDOFF_TO:x] in its text is a handoff and is cut out.
     markers: bool = False
     # An answer that ends in a question to the user locks softly, though its outcome is a proceed.
@@ -227,6 +234,13 @@ class Agent:
                 self.idle_timeout_us,
                 IDLE_TIMEOUT_MIN_US,
                 IDLE_TIMEOUT_MAX_US,
+            )
+        if self.turn_timeout_us is not None:
+            _check_range(
+                f"agent {self.agent_id!r}: turn_timeout_us",
+                self.turn_timeout_us,
+                TURN_TIMEOUT_MIN_US,
+                TURN_TIMEOUT_MAX_US,
             )
 
     def is_on(self, channel: str) -> bool:
@@ -414,6 +428,11 @@ class Registry:
     has_idle_time_outs: bool = field(init=False, repr=False, compare=False)
     # Whether any agent has an inbox; derived as well.
     has_inboxes: bool = field(init=False, repr=False, compare=False)
+    # The turn timeouts of agents that have their own; derived as well.
+    turn_timeouts_us: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    # The shortest turn timeout of any agent, and the one of all agents, 0 where they differ.
+    turn_timeout_least_us: int = field(init=False, repr=False, compare=False)
+    turn_timeout_of_all_us: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the references that decisions rely on, and index the names."""
@@ -429,6 +448,11 @@ class Registry:
         )
         inboxes = any(agent.has_inbox for agent in self.agents.values())
         object.__setattr__(self, "has_inboxes", inboxes)
+        own = {a.agent_id: a.turn_timeout_us for a in self.agents.values() if a.turn_timeout_us}
+        object.__setattr__(self, "turn_timeouts_us", own)
+        usual_us = self.limits.turn_timeout_us
+        object.__setattr__(self, "turn_timeout_least_us", min(usual_us, *own.values(), usual_us))
+        object.__setattr__(self, "turn_timeout_of_all_us", 0 if own else usual_us)
         for agent in self.agents.values():
             for target in (*(agent.handoff_to or ()), agent.on_complete_agent_id):
                 if target and target not in self.agents:
@@ -461,6 +485,15 @@ class Registry:
     def home(self) -> Agent:
         """The agent for every message while no agent is active."""
         return self.agents[self.home_agent_id]
+
+    @property
+    def is_all_inbox(self) -> bool:
+        """Whether every agent has an inbox, so that no caller carries a turn."""
+        return all(agent.has_inbox for agent in self.agents.values())
+
+    def turn_timeout_us(self, agent_id: str) -> int:
+        """Return how long a turn of an agent may wait for its answer."""
+        return self.turn_timeouts_us.get(agent_id, self.limits.turn_timeout_us)
 
     @property
     def specialists(self) -> tuple[Agent, ...]:

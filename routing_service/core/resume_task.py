@@ -105,5 +105,6 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
         locked=active is not None and active.agent_id == paused.holder and active.locked,
         message_revision=paused.message_revision,
         resume=ResumePlan(command.decision, command.comment),
+        inbox=paused.is_delivered,
     )
     return Decision(events=tuple(draft.events), task_id=task.task_id, dispatch=dispatch)

@@ -30,8 +30,10 @@ from routing_service.core.facts import (
     OfferedMessage,
     PlainAnswer,
     StoredTaskStatus,
+    StoreFormat,
     TopicVerdict,
 )
+from routing_service.core.keep_turn import check_format
 from routing_service.core.route_lines import AWAY_LINE, why_away
 from routing_service.core.session import OpenSuggestion, OpenTurn
 from routing_service.core.slash_commands import ReplySpec
@@ -75,6 +77,8 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     if command.task_expire_us is not None and command.task_expire_us <= draft.now_us:
         raise invalid_field("task_expire_time", "is in the past; give a later time or leave it out")
     _refuse_known_request(draft, command, facts)
+    if command.inbox:
+        command = _delivered(draft, command, facts)
     if command.quick_reply_id:
         return _decide_quick_reply(draft, command, facts, mid_task=mid_task)
     if line is None:
@@ -117,6 +121,17 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
         suggestion=offer,
         topic=note,
     )
+
+
+def _delivered(draft: Draft, command: RouteMessage, facts: Facts) -> RouteMessage:
+    """Return a message for inboxes. Where all agents have one there is nothing to store of it.
+
+    Raises STORE_FORMAT.
+    """
+    if draft.registry.is_all_inbox:
+        return replace(command, inbox=False)
+    check_format(draft, facts.of(StoreFormat), "deliver: INBOX for agents without an inbox")
+    return command
 
 
 def _notice(draft: Draft) -> ReplySpec | None:
@@ -363,25 +378,27 @@ def _dispatch(
         candidates=() if choice.topic is None else hinted_candidates(choice.topic),
     )
     is_unsure = choice.reason is RouteReason.TOPIC_UNSURE
-    draft.add(
-        ev.MessageRouted(
-            request_id=command.request_id,
-            task_id=task_id,
-            agent_id=choice.agent_id,
-            reason=RouteReason.NO_ACTIVE_AGENT if is_unsure else choice.reason,
-            text=choice.text,
-            items=choice.items,
-            previous_agent=state.previous_agent,
-            locked=locked,
-            mid_task=mid_task,
-            metadata=command.metadata,
-            reason_detail=choice.detail,
-            task_expire_us=command.task_expire_us,
-            confidence=choice.confidence,
-            topic_model=choice.topic_model,
-            topic=choice.topic,
-        )
+    routed = ev.MessageRouted(
+        request_id=command.request_id,
+        task_id=task_id,
+        agent_id=choice.agent_id,
+        reason=RouteReason.NO_ACTIVE_AGENT if is_unsure else choice.reason,
+        text=choice.text,
+        items=choice.items,
+        previous_agent=state.previous_agent,
+        locked=locked,
+        mid_task=mid_task,
+        metadata=command.metadata,
+        reason_detail=choice.detail,
+        task_expire_us=command.task_expire_us,
+        confidence=choice.confidence,
+        topic_model=choice.topic_model,
+        topic=choice.topic,
     )
+    if command.inbox:
+        # Not among the arguments above: more than 15 make the call dearer for every message.
+        routed, plan = replace(routed, inbox=True), replace(plan, inbox=True)
+    draft.add(routed)
     return plan
 
 

@@ -20,6 +20,8 @@ from routing_service.core.session_parts import (
     Rest,
     Task,
     Tenure,
+    Work,
+    work_of_next,
 )
 from routing_service.core.task_fold import (
     evolve_task,
@@ -38,6 +40,7 @@ __all__ = [
     "SessionState",
     "Task",
     "Tenure",
+    "Work",
 ]
 
 # turns_by_agent is a bounded summary: agents beyond this many, or beyond ids of this length in all,
@@ -53,6 +56,9 @@ SUGGESTION_REST_MESSAGES = 5
 # answer of an earlier holder from a stranger's. Handoffs by operators and to the home agent have no
 # other bound.
 PATH_MAX = 4
+
+_IN_INBOX = Work(inbox=True)
+_NO_WORK = Work()
 
 
 class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,7 +79,8 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     while it was off; () = the home agent, None = they did nothing.
     next_task_id: the id of the first task, named in a command's answer before there was a task.
     approval: the rule of the pending approval, or what the user is to be told of one that ended;
-    None for an approval that was asked for in a store of format 1.
+    None for an approval that was asked for in a store of format 1. has_work: a turn has or
+    had work (see Work), so that the state is of format 2.
     """
 
     session_id: str
@@ -106,6 +113,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     next_task_id: str = ""
     meanwhile: tuple[Tenure, ...] | None = None
     approval: Approval | None = None
+    has_work: bool = False
 
     @property
     def last_used_us(self) -> int:
@@ -199,6 +207,8 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             return evolve_task(state, event)
         case ev.CommandHandled():
             return _with_command(state, event)
+        case ev.TurnExtended() | ev.StepsReported():
+            return _work(state, event)
         case ev.TurnAbandoned():
             return without_turn(state, event.request_id)
         case ev.AgentHandedOff():
@@ -207,10 +217,8 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             return _leave(state, event)
         case ev.StickinessExpired():
             return _cleared(state, sent_home=False)
-        case ev.LockEngaged():
-            return _lock(state, event)
-        case ev.LockReleased():
-            return _unlock(state)
+        case ev.LockEngaged() | ev.LockReleased():
+            return _lock(state, event) if isinstance(event, ev.LockEngaged) else _unlock(state)
         case ev.SwitchSuggested() | ev.SwitchAnswered():
             return _evolve_suggestion(state, event)
         case ev.TimePassed():
@@ -229,6 +237,33 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             )
         case _:
             assert_never(event)
+
+
+def _work(state: SessionState, event: ev.TurnExtended | ev.StepsReported) -> SessionState:
+    """Note what a worker said of its turn."""
+    turn = state.find_turn(event.request_id)
+    assert turn is not None
+    work = turn.work or _NO_WORK
+    match event:
+        case ev.TurnExtended():
+            work = replace(work, deadline_us=event.deadline_us)
+        case ev.StepsReported():
+            work = replace(
+                work,
+                attempt=event.attempt,
+                steps=event.first_step + len(event.steps),
+                kept=work.kept + len(event.steps),
+                kept_bytes=work.kept_bytes + event.steps_bytes,
+                reported_us=state.update_us,
+            )
+        case _:
+            assert_never(event)
+    task = state.task
+    if task is not None and task.task_id == turn.task_id:
+        state = replace(state, task=replace(task, update_us=state.update_us))
+    changed = replace(turn, work=work)
+    turns = tuple(changed if other is turn else other for other in state.open_turns)
+    return replace(state, open_turns=turns, has_work=True)
 
 
 def _with_command(state: SessionState, event: ev.CommandHandled) -> SessionState:
@@ -272,6 +307,9 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
     reached = state.active is not None and state.active.agent_id == event.agent_id
     if state.approval is not None and state.approval.ended:
         state = replace(state, approval=None)
+    if event.inbox:
+        turn = replace(turn, work=_IN_INBOX)
+        state = replace(state, has_work=True)
     return replace(
         state,
         open_turns=(*map(overtaken, state.open_turns), turn) if state.open_turns else (turn,),
@@ -351,6 +389,7 @@ def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
         asker=event.from_agent if event.mode is HandoffMode.CONSULT else "",
         request_since=max(0, since - max(0, len(path) - PATH_MAX)),
         path_of_handoffs=_path_of_handoffs(turn, event),
+        work=None if turn.work is None else work_of_next(turn),
     )
     turns = tuple(moved if other is turn else other for other in state.open_turns)
     return replace(state, open_turns=turns, previous_agent=event.to_agent)

@@ -24,6 +24,24 @@ class Tenure(msgspec.Struct, frozen=True, omit_defaults=True):
     soft: bool = False
 
 
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an open turn has if its work takes long; most turns have none of it.
+
+    inbox: a worker takes the turn from an inbox, whichever agent has it. deadline_us: when the turn
+    ends without an answer; 0 = the holder's turn timeout after its dispatch. attempt: the latest
+    lease of which steps are known, steps: how many of it; kept, kept_bytes: of all attempts.
+    reported_us: when the latest steps came.
+    """
+
+    inbox: bool = False
+    deadline_us: int = 0
+    attempt: int = 0
+    steps: int = 0
+    kept: int = 0
+    kept_bytes: int = 0
+    reported_us: int = 0
+
+
 class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A user message that waits for its holder's answer.
 
@@ -34,7 +52,8 @@ class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     request_since: where in path the holders of request_id begin (a handoff may keep the request).
     mid_task: a task was open before this message. asker: the agent that asks the holder one
     question and gets the answer; "" = no consult.
-    path_of_handoffs: path without consults; () while it is the same.
+    path_of_handoffs: path without consults; () while it is the same. work: None for most turns;
+    with it a state is of format 2.
     """
 
     request_id: str
@@ -52,6 +71,12 @@ class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     mid_task: bool = False
     asker: str = ""
     path_of_handoffs: tuple[str, ...] = ()
+    work: Work | None = None
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether a worker gets it from an inbox, whichever agent has it."""
+        return self.work is not None and self.work.inbox
 
     @property
     def handed_along(self) -> tuple[str, ...]:
@@ -61,6 +86,11 @@ class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     def was_held_by(self, agent_id: str) -> bool:
         """Say whether the open request was ever this agent's."""
         return agent_id in self.path[self.request_since :]
+
+
+def work_of_next(turn: OpenTurn) -> Work | None:
+    """Return what the next holder of a turn begins with."""
+    return Work(inbox=True) if turn.is_delivered else None
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):

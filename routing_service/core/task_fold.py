@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final, assert_never
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.session_parts import Approval, OpenTurn, Task
+from routing_service.core.session_parts import Approval, OpenTurn, Task, Work, work_of_next
 from routing_service.core.vocabulary import RouteReason, TaskStatus
 
 if TYPE_CHECKING:
     from routing_service.core.session import SessionState
 
 _VOTER_BYTES: Final = 8
+
+_NO_WORK: Final = Work()
 
 
 def evolve_task(
@@ -99,6 +101,7 @@ def _resume(state: SessionState, event: ev.TaskResumed) -> SessionState:
         reason=RouteReason.TASK_RESUMED,
         dispatched_us=state.update_us,
         dispatch_revision=state.revision,
+        work=work_of_next(paused),
     )
     state = _with_task_status(state, event.task_id, TaskStatus.RUNNING)
     return replace(
@@ -127,6 +130,9 @@ def _with_task_status(state: SessionState, task_id: str, status: TaskStatus) -> 
 
 def overtaken(turn: OpenTurn) -> OpenTurn:
     """Return the turn without its earlier holders: it is not handed over any more."""
+    if turn.work is not None:
+        kept = Work(inbox=turn.work.inbox, deadline_us=turn.work.deadline_us)
+        turn = replace(turn, work=None if kept == _NO_WORK else kept)
     if len(turn.path) == 1:
         return turn
     return replace(turn, path=(turn.holder,), request_since=0)

@@ -200,8 +200,7 @@ def check_references(document: Document) -> list[FileProblem]:
     default_locale = data.get("default_locale", "en")
     limits = data.get("limits")
     if isinstance(limits, dict):
-        turn_range = (TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US, "1s to 1d")
-        problems += _check_duration(("limits", "turn_timeout"), limits, turn_range, document)
+        problems += _check_duration(("limits", "turn_timeout"), limits, _TURN_RANGE, document)
         problems += _check_duration(("limits", "idle_timeout"), limits, _IDLE_RANGE, document)
     stickiness = data.get("stickiness")
     auto_off = stickiness.get("auto_off") if isinstance(stickiness, dict) else None
@@ -216,6 +215,7 @@ def check_references(document: Document) -> list[FileProblem]:
     for path, agent in agents:
         problems += _check_targets(path, agent, ids, agents, document)
         problems += _check_duration((*path, "idle_timeout"), agent, _IDLE_RANGE, document)
+        problems += _check_duration((*path, "turn_timeout"), agent, _TURN_RANGE, document)
         for key in ("name", "description", "on_complete_message"):
             problems += _check_locales((*path, key), agent.get(key), default_locale, document)
     return problems
@@ -246,6 +246,7 @@ def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[Fil
         yield document.problem(("topics", "when_unsure"), message, "write suggest or agent")
 
 
+_TURN_RANGE = (TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US, "1s to 1d")
 _IDLE_RANGE = (IDLE_TIMEOUT_MIN_US, IDLE_TIMEOUT_MAX_US, "1s to 365d")
 
 

@@ -369,6 +369,8 @@ def _build_agent(
         },
         channels=frozenset(agent["channels"]) if "channels" in agent else None,
         idle_timeout_us=_optional_duration_us(agent, "idle_timeout"),
+        turn_timeout_us=_optional_duration_us(agent, "turn_timeout"),
+        shows_steps=agent.get("steps") == "shown",
         markers=agent.get("markers", False),
         asks_in_prose=agent.get("asks_in_prose") == "lock",
         has_inbox=agent.get("delivery") == "inbox",

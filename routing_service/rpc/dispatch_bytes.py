@@ -44,7 +44,9 @@ def dispatch_bytes(plan: cmd.DispatchPlan, cards: AgentCards, locale: str) -> by
         locked=plan.locked,
         previous_agent_id=plan.previous_agent,
     )
-    if cards.registry.has_inboxes:
+    if plan.inbox:
+        made.delivery = dispatch_pb2.DELIVERY_INBOX
+    elif cards.registry.has_inboxes:
         made.delivery = cards.delivery(plan.agent_id)
     if plan.candidates:
         made.candidates.extend(pm.candidates_out(plan.candidates))

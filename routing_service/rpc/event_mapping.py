@@ -6,7 +6,10 @@ They hold no message texts. A change is sent whole, or not at all if it has no p
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final, assert_never
+
+from msgspec.structs import replace
 
 from agent_routing.v1 import handoff_pb2, session_event_pb2
 from routing_service.core import events as ev
@@ -67,6 +70,24 @@ _WITHDRAW_CAUSES: Final = {
 }
 
 
+KEEP_TURN: Final = "KeepTurn"
+"""The method of changes by which workers extend turns and report steps."""
+
+StepsSeen = Callable[[str], bool | None]
+"""What a reader sees of an agent's reported steps: True = all, False = all but input and output,
+None = nothing."""
+
+
+def no_steps(_agent_id: str) -> bool | None:
+    """Leave reported steps out."""
+    return None
+
+
+def bare_steps(_agent_id: str) -> bool | None:
+    """Show steps without input and output."""
+    return False
+
+
 class ChangeMapper:
     """Serialises stored changes, each once for all its watchers."""
 
@@ -75,8 +96,16 @@ class ChangeMapper:
         # The key has the change's time: a session may be purged, and its id used again.
         self._bytes: OrderedDict[tuple[SessionKey, int, int], bytes] = OrderedDict()
 
-    def change_bytes(self, key: SessionKey, change: Change, cards: AgentCards) -> bytes:
-        """Return a change serialised; empty if it has no public event."""
+    def change_bytes(
+        self, key: SessionKey, change: Change, cards: AgentCards, steps: StepsSeen = no_steps
+    ) -> bytes:
+        """Return a change serialised; empty if it has no public event.
+
+        steps: what the watcher may see of reported steps; their changes are mapped for each.
+        """
+        if change.method == KEEP_TURN:
+            made = change_out(key, change, cards, steps)
+            return made.SerializeToString() if made.events else b""
         if change.events == BLANK_EVENTS:
             return b""
         if change.method == ERASE_USER:
@@ -97,15 +126,29 @@ class ChangeMapper:
             del self._bytes[entry]
 
 
-def change_out(key: SessionKey, change: Change, cards: AgentCards) -> session_event_pb2.Change:
+def change_out(
+    key: SessionKey, change: Change, cards: AgentCards, steps: StepsSeen = bare_steps
+) -> session_event_pb2.Change:
     """Return a stored change. Raises SchemaTooNew, StoreCorrupt."""
     stored = decode_change(change.events)
     made = session_event_pb2.Change(session_id=key.session_id, revision=change.revision)
     for place in range(len(stored.events)):
         event = event_out(key, change, stored, place, cards)
-        if event is not None:
+        if event is not None and _with_steps(event, stored.events[place], steps):
             made.events.append(event)
     return made
+
+
+def _with_steps(made: session_event_pb2.SessionEvent, event: ev.Event, seen: StepsSeen) -> bool:
+    """Add reported steps to their event as a reader may see them; say whether it may at all."""
+    if not isinstance(event, ev.StepsReported):
+        return True
+    content = seen(event.agent_id)
+    if content is None:
+        return False
+    steps = [replace(step, attempt=event.attempt) for step in event.steps]
+    made.steps_reported.steps.extend(pm.steps_out(steps, with_content=content))
+    return True
 
 
 def bare_event(
@@ -145,9 +188,7 @@ def _fill(
     match event:
         case ev.ProfileUpdated() | ev.TimePassed() | ev.AgentHandedOff(hands_back=True):
             return False
-        case ev.SessionErased():
-            made.session_erased.SetInParent()
-        case ev.SessionStarted() | ev.TaskCreated() | ev.TaskCompleted():
+        case ev.SessionErased() | ev.SessionStarted() | ev.TaskCreated() | ev.TaskCompleted():
             _fill_begun_or_done(made, event, cards)
         case ev.TaskFailed() | ev.TaskCancelled():
             _fill_given_up(made, event, cards)
@@ -171,6 +212,8 @@ def _fill(
             made.turn_abandoned.request_id = event.request_id
             made.turn_abandoned.agent.CopyFrom(cards.card(event.agent_id, ""))
             made.turn_abandoned.cause = _ABANDON_CAUSES[event.cause]
+        case ev.TurnExtended() | ev.StepsReported():
+            _fill_work(made, event, cards)
         case ev.TurnCompleted():
             _fill_completed(made.turn_completed, event, stored, time_us, cards)
         case ev.AgentHandedOff():
@@ -188,10 +231,12 @@ def _fill(
 
 def _fill_begun_or_done(
     made: session_event_pb2.SessionEvent,
-    event: ev.SessionStarted | ev.TaskCreated | ev.TaskCompleted,
+    event: ev.SessionErased | ev.SessionStarted | ev.TaskCreated | ev.TaskCompleted,
     cards: AgentCards,
 ) -> None:
     match event:
+        case ev.SessionErased():
+            made.session_erased.SetInParent()
         case ev.SessionStarted(profile=profile):
             made.session_started.owner = profile.user_id
             made.session_started.locale = profile.locale
@@ -275,6 +320,24 @@ def _fill_approval(
         case ev.ApprovalExpired():
             made.approval_expired.task_id = event.task_id
             made.approval_expired.request_id = event.request_id
+
+
+def _fill_work(
+    made: session_event_pb2.SessionEvent,
+    event: ev.TurnExtended | ev.StepsReported,
+    cards: AgentCards,
+) -> None:
+    """Fill in what a worker said of its turn; the steps themselves depend on the reader."""
+    match event:
+        case ev.TurnExtended():
+            made.turn_extended.request_id = event.request_id
+            made.turn_extended.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.turn_extended.deadline.CopyFrom(pm.timestamp(event.deadline_us))
+        case ev.StepsReported():
+            reported = made.steps_reported
+            reported.request_id, reported.task_id = event.request_id, event.task_id
+            reported.agent.CopyFrom(cards.card(event.agent_id, ""))
+            reported.attempt, reported.first_step = event.attempt, event.first_step
 
 
 def _fill_cleared(

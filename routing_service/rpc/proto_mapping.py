@@ -161,14 +161,18 @@ def steps_in(steps: Iterable[turn_pb2.Step]) -> tuple[ev.Step, ...]:
     )
 
 
-def steps_out(steps: Iterable[ev.Step]) -> list[turn_pb2.Step]:
-    """Return a stored execution trace."""
+def steps_out(steps: Iterable[ev.Step], *, with_content: bool = True) -> list[turn_pb2.Step]:
+    """Return a stored execution trace. with_content: with the input and output of all steps.
+
+    Those that came with an answer have it anyway.
+    """
     return [
         turn_pb2.Step(
             name=step.name,
             kind=step.kind,
-            input=step.input,
-            output=step.output,
+            input=step.input if with_content or not step.attempt else "",
+            output=step.output if with_content or not step.attempt else "",
+            attempt=step.attempt,
             start_time=None if step.start_us is None else timestamp(step.start_us),
             duration=None if step.duration_us is None else duration(step.duration_us),
         )
@@ -270,7 +274,7 @@ def dispatch_out(
         locked=plan.locked,
         previous_agent_id=plan.previous_agent,
         handoff=handoff_out(plan.handoff, cards, locale) if plan.handoff else None,
-        delivery=cards.delivery(plan.agent_id),
+        delivery=dispatch_pb2.DELIVERY_INBOX if plan.inbox else cards.delivery(plan.agent_id),
     )
     if plan.resume is not None:
         made.resume.decision = DECISIONS[plan.resume.decision]
@@ -332,8 +336,13 @@ def candidates_out(
     ]
 
 
-def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:
-    """Return one turn. with_steps: with its execution trace, which agents' histories omit."""
+def turn_out(
+    record: TurnRecord, *, with_steps: bool = True, with_content: bool = True
+) -> turn_pb2.Turn:
+    """Return one turn. with_steps: with its execution trace, which agents' histories omit.
+
+    with_content: see steps_out().
+    """
     create_us, complete_us = record.create_us, record.complete_us
     outcome = turn_pb2.TURN_OUTCOME_UNSPECIFIED
     if record.outcome is not None:
@@ -352,7 +361,7 @@ def turn_out(record: TurnRecord, *, with_steps: bool = True) -> turn_pb2.Turn:
         agent_text=record.agent_text,
         agent_items=items_out(record.agent_items) if record.agent_items else None,
         handoff_message=record.handoff_message,
-        steps=steps_out(record.steps) if with_steps else None,
+        steps=steps_out(record.steps, with_content=with_content) if with_steps else None,
         outcome=outcome,
         outcome_status=OUTCOME_STATUSES[record.status]
         if record.status

@@ -11,6 +11,7 @@ from routing_service.rpc.routing.complete_turn import CompleteTurnCalls
 from routing_service.rpc.routing.degraded_turns import DegradedTurnCalls
 from routing_service.rpc.routing.handoffs import HandoffCalls
 from routing_service.rpc.routing.inbox import InboxCalls
+from routing_service.rpc.routing.keep_turn import KeepTurnCalls
 from routing_service.rpc.routing.reads import SessionReads
 from routing_service.rpc.routing.route import RouteCalls
 from routing_service.rpc.rpc_method import all_methods
@@ -18,6 +19,7 @@ from routing_service.sessions.approval_watches import ApprovalWatches
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.inbox import Inbox
+from routing_service.sessions.live_feed import LiveFeed
 
 
 class RoutingServicer:
@@ -29,6 +31,8 @@ class RoutingServicer:
         feed: EventFeed,
         inbox: Inbox,
         approvals: ApprovalWatches,
+        live: LiveFeed,
+        *,
         new_id: Callable[[], str] = new_uuid7,
     ) -> None:
         """Answer from one handler, with what its streams watch.
@@ -42,8 +46,9 @@ class RoutingServicer:
                 CompleteTurnCalls(handler, cards, new_id),
                 HandoffCalls(handler, cards, new_id),
                 DegradedTurnCalls(handler),
-                SessionReads(handler, feed, cards),
+                SessionReads(handler, feed, live, cards),
                 InboxCalls(handler, inbox, cards),
                 ApprovalCalls(handler, approvals, cards),
+                KeepTurnCalls(handler, inbox, live),
             )
         )

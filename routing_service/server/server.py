@@ -56,6 +56,7 @@ from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
 from routing_service.sessions.inbox import Inbox
+from routing_service.sessions.live_feed import LiveFeed
 from routing_service.sessions.stickiness_switch import (
     DEFAULT_TENANT,
     Source,
@@ -102,6 +103,7 @@ class _Parts:
     feed: EventFeed
     inbox: Inbox
     approvals: ApprovalWatches
+    live: LiveFeed
     stats: StatsKeeper
     auto_off: AutoOffWatch
     handler: CommandHandler
@@ -161,6 +163,7 @@ class _Parts:
             feed=feed,
             inbox=inbox,
             approvals=approvals,
+            live=LiveFeed(store),
             stats=StatsKeeper(
                 store,
                 lambda: source.registry.home_agent_id,
@@ -393,7 +396,7 @@ async def _listen(
     if probes is not None:
         opened.push_async_callback(probes.close)
     routing_handler, admin_handler = service_handlers(
-        RoutingServicer(parts.handler, parts.feed, parts.inbox, parts.approvals),
+        RoutingServicer(parts.handler, parts.feed, parts.inbox, parts.approvals, parts.live),
         AdminServicer(
             parts.store,
             parts.handler,

@@ -118,7 +118,7 @@ class CommandHandler:
     """Carries calls through the state machine to the store.
 
     reads: what readers need beyond the session's state. tasks: the metadata of tasks.
-    turns: the history of the store.
+    turns: the history of the store. now_us: the time by the clock of decisions.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class CommandHandler:
         """
         self._store = store
         self._registry = registry
-        self._clock_us = clock_us
+        self.now_us = clock_us
         self._stickiness = stickiness
         self._publish = publish
         self._doubt = doubt
@@ -227,12 +227,12 @@ class CommandHandler:
                 raise refused_erased(access, state)
             if stranger := refused(access, state, self.registry.home_agent_id):
                 raise stranger
-            if self.registry.has_inboxes or state.paused is not None:
+            if self.registry.has_inboxes or state.has_work or state.paused is not None:
                 await self.inbox.put_back(key, waiting_entries(state, self.registry))
             after = state
             if state.meanwhile is not None and await self.sticks(key.tenant, state):
                 after = settled(state)
-            return SessionView(state, view(after, self.registry, self._clock_us()))
+            return SessionView(state, view(after, self.registry, self.now_us()))
 
     async def expire(self, key: SessionKey) -> Expiry:
         """Apply the time-outs of a session that have passed. Raises StoreError."""
@@ -333,7 +333,7 @@ class CommandHandler:
         try:
             state = await self._cache.current(key, hot)
             registry = self._registry()
-            decided = decide(state, command, registry, self._clock_us(), session_id=key.session_id)
+            decided = decide(state, command, registry, self.now_us(), session_id=key.session_id)
             if decided.decision.events:
                 call = Call(
                     key,
@@ -364,7 +364,7 @@ class CommandHandler:
         if state is not None and (stranger := refused(call.access, state, registry.home_agent_id)):
             await self._cache.confirm(call.key, state)
             raise stranger
-        now_us = self._clock_us()
+        now_us = self.now_us()
         try:
             if call.expected_revision is not None:
                 check_revision(call, state)
@@ -419,7 +419,7 @@ class CommandHandler:
         if isinstance(error, HandoffRefused):
             error.revision = state.revision if state else 0
             if not call.dry_run:
-                entry = audit_entry(call, command, state, error, self._clock_us())
+                entry = audit_entry(call, command, state, error, self.now_us())
                 await self.audit.add(entry)
         raise error
 
@@ -474,7 +474,7 @@ class CommandHandler:
             row = await self._store.find_task(key.tenant, taken.task_id)
             raise task_of_another(call, taken.task_id, taken.session_id, row) from taken
         self._publish(key, append.change)
-        if tasks or registry.has_inboxes:
+        if append.inbox_put or append.inbox_drop:
             self._on_entries(append)
         hot.state, hot.chain = state, chain
         if before is None:
@@ -592,7 +592,7 @@ def _append(
         next_due_us(state, made.registry),
         before.create_us if before else None,
     )
-    if tasks or made.registry.has_inboxes:
+    if tasks or made.registry.has_inboxes or state.has_work:
         # What begins, votes on or ends an approval writes its task's row.
         append = with_entries(append, before, state, made.registry)
     return append, chain

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from routing_service.core.errors import Reason, RoutingError, unknown_session
+from routing_service.sessions.live_feed import LiveQueue
 from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.store import Change, CursorInvalid, SessionKey, Store, StoreError
 
@@ -170,17 +171,22 @@ class EventFeed:
                 task.cancel()
 
     async def session_changes(
-        self, key: SessionKey, after: int, heartbeat_s: float
+        self, key: SessionKey, after: int, heartbeat_s: float, live: LiveQueue | None = None
     ) -> AsyncIterator[list[Change]]:
         """Yield a session's changes after a revision, in order, each once; empty = a heartbeat.
 
+        live: messages that also wake the watcher; empty may then also mean that it has some.
         Raises OVERLOADED beyond WATCHES_MAX, SHUTTING_DOWN with the revision to continue from,
         UNKNOWN_SESSION once the session is removed.
         """
         with self._watching() as wake, self._subscribed(key, wake) as topic:
             looked = topic.looks
+            if live is not None:
+                live.wake = wake
             while True:
                 wake.clear()
+                if live is not None and live.messages:
+                    yield []
                 changes = topic.after(after) if not topic.has_ended else []
                 if changes is None:
                     changes = await self._store.read_changes(

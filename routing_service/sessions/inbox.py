@@ -185,21 +185,25 @@ class Inbox:
                 self._freed(queue, watch, entry)
             queue.wake.set()
 
-    async def keep(self, tenant: str, entry: QueueEntry, token: str, lease_us: int) -> int | None:
-        """Extend a lease, or give it back if lease_us is 0; return what is left of it, in µs.
+    async def keep(
+        self, tenant: str, entry: QueueEntry, token: str, lease_us: int | None
+    ) -> QueueItem | None:
+        """Extend a lease, or give it back if lease_us is 0; None leaves it. Return its entry.
 
         None = it is not the caller's. Raises StoreError.
         """
         found = await self._store.find_item(tenant, entry)
         if found is None or found.token != token:
             return None
+        if lease_us is None:
+            return found
         wish = LeaseWish(token, token, found.worker, lease_us)
         kept = await self._store.lease_item(tenant, entry, wish)
         if kept is None or (lease_us and kept.token != token):
             return None
         if not lease_us:
             self.given_back(tenant, entry)
-        return kept.left_us
+        return kept
 
     def close(self) -> None:
         """End every stream with SHUTTING_DOWN; its leases stand until they lapse."""

@@ -87,13 +87,15 @@ class SessionReads:
     ) -> tuple[DispatchPlan, ev.MessageRouted | None]:
         """Return what an open request was dispatched with, and the user's message."""
         message = await self._turns.message(key, turn.message_revision)
-        event = await self._turns.dispatch_event(key, turn.dispatch_revision)
+        event, trace_id = await self._turns.dispatched(key, turn.dispatch_revision)
         plan = DispatchPlan(
             request_id=turn.request_id,
             task_id=turn.task_id,
             agent_id=turn.holder,
             reason=turn.reason,
             message_revision=turn.message_revision,
+            inbox=turn.is_delivered,
+            trace_id=trace_id,
         )
         match event:
             case ev.MessageRouted():

@@ -15,7 +15,7 @@ from routing_service.core.facts import KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child
 from routing_service.core.vocabulary import Initiator
-from routing_service.storage.event_codec import decode_events
+from routing_service.storage.event_codec import StoredEvents, decode_change, decode_events
 from routing_service.storage.store import INT_MAX, Change, SessionKey, Store
 
 COMPLETE_TURN: Final = "CompleteTurn"
@@ -164,11 +164,19 @@ class TurnHistory:
         self, key: SessionKey, revision: int
     ) -> ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed | None:
         """Return the event by which a change gave an agent a request."""
-        for event in await self._events(key, revision):
+        return (await self.dispatched(key, revision))[0]
+
+    async def dispatched(
+        self, key: SessionKey, revision: int
+    ) -> tuple[ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed | None, str]:
+        """Return the event by which a change gave an agent a request, and the call's trace id."""
+        stored = await self._stored(key, revision)
+        for event in stored.events if stored else ():
             if dispatched_by(event) is not None:
+                assert stored is not None
                 assert isinstance(event, ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed)
-                return event
-        return None
+                return event, stored.trace_id
+        return None, ""
 
     async def question(self, key: SessionKey, request_id: str) -> str:
         """Return what the agent of a consult was asked. request_id: the consulted agent's."""
@@ -226,12 +234,16 @@ class TurnHistory:
         return _known_turn(events, request_id)
 
     async def _events(self, key: SessionKey, revision: int) -> list[ev.Event]:
+        stored = await self._stored(key, revision)
+        return stored.events if stored else []
+
+    async def _stored(self, key: SessionKey, revision: int) -> StoredEvents | None:
         if revision < 1:
-            return []
+            return None
         changes = await self._store.read_changes(
             key, after=revision - 1, before=revision + 1, limit=1
         )
-        return decode_events(changes[0].events) if changes else []
+        return decode_change(changes[0].events) if changes else None
 
     async def _filled(
         self, key: SessionKey, record: TurnRecord, fold: HistoryFold

@@ -23,6 +23,7 @@ from routing_service.storage.checksums import (
 )
 from routing_service.storage.engine import Engine, Span
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
+from routing_service.storage.relay import Relay
 from routing_service.storage.store import (
     DAMAGED,
     INT_MAX,
@@ -83,6 +84,11 @@ class CheckedStore:
             await asyncio.sleep(timeout_s)
             return seen
         return await hints.wait(seen, timeout_s)
+
+    @property
+    def relay(self) -> Relay | None:
+        """See Store.relay."""
+        return self._engine.relay
 
     async def append(self, append: Append) -> None:
         """See Store.append."""

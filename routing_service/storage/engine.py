@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from routing_service.storage.page_cursor import CursorForm, Places
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
+from routing_service.storage.relay import Relay
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -61,6 +62,11 @@ class Engine(Protocol):
     @property
     def hints(self) -> ChangeHints | None:
         """Hints of what other processes commit; None = this engine has none."""
+        ...
+
+    @property
+    def relay(self) -> Relay | None:
+        """See Store.relay."""
         ...
 
     @property

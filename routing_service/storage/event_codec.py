@@ -20,7 +20,8 @@ from routing_service.storage.store import DAMAGED, SchemaTooNew, StoreCorrupt
 
 EVENTS_VERSION: Final = 1
 STATE_VERSION: Final = 2
-"""2: with the rule of an approval, which a release that reads 1 would drop. Other states stay 1."""
+"""2: with the rule of an approval, or with session_parts.Work, what a turn that takes long has. A
+release that reads 1 would drop them. Other states stay 1."""
 
 _PLAIN_STATE: Final = 1
 
@@ -150,7 +151,7 @@ def _packed(stored: _StoredState) -> bytes:
 
 def encode_state(state: SessionState, chain: bytes = b"") -> bytes:
     """Return the stored form of a session's state. chain: the hash of its last change."""
-    if state.approval is not None:
+    if state.approval is not None or state.has_work:
         return _packed(_StoredState(STATE_VERSION, state, chain))
     data = _encode(
         _StoredState(_PLAIN_STATE, state, chain)

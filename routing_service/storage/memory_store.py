@@ -17,6 +17,7 @@ from routing_service.storage.checked_store import CheckedStore
 from routing_service.storage.engine import ChangeHints, Span
 from routing_service.storage.page_cursor import AUDIT, LOG, STORE_ID_BYTES, CursorForm, Places
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem, leased
+from routing_service.storage.relay import Relay
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -82,6 +83,7 @@ class MemoryEngine:
     write_figures: WriteFigures | None = None
     """Not kept, because writes need no waiting."""
     hints: ChangeHints | None = None
+    relay: Relay | None = None
 
     def __init__(self) -> None:
         store_id = os.urandom(STORE_ID_BYTES)

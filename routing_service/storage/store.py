@@ -41,6 +41,7 @@ from routing_service.storage.queue_entries import (
     QueueEntry,
     QueueItem,
 )
+from routing_service.storage.relay import Relay
 from routing_service.storage.write_figures import WriteFigures
 
 CHANGE_BYTES_MAX: Final = 300 * 1024
@@ -352,17 +353,14 @@ class Store(Protocol):
         If they may, a cached state may be outdated: an answer without an append first has to
         confirm the head's revision by ``head_revision``.
         """
-        ...
 
     @property
     def write_figures(self) -> WriteFigures | None:
         """How large groups of writes were and how long they took; None = not counted."""
-        ...
 
     @property
     def hears_changes(self) -> bool:
         """Whether ``wait_for_changes`` now returns early when another process commits."""
-        ...
 
     async def wait_for_changes(self, seen: int, timeout_s: float) -> int:
         """Wait for a hint that another process has committed something, at most timeout_s.
@@ -371,7 +369,10 @@ class Store(Protocol):
         no hint between two calls is missed; 0 for the first. A hint may be late, lost or repeated,
         so the log has to be read from time to time anyway. Without hints this waits for timeout_s.
         """
-        ...
+
+    @property
+    def relay(self) -> Relay | None:
+        """Messages between the processes of this store; None = it has none."""
 
     async def append(self, append: Append) -> None:
         """Store one change, the state after it and its tasks; durable when it returns.

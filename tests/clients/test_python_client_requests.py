@@ -21,7 +21,7 @@ from agent_routing.client_stream import RouteStream
 from agent_routing.v1 import routing_service_pb2
 from agent_routing.v1.agent_pb2 import Agent
 from agent_routing.v1.clear_scope_pb2 import CLEAR_SCOPE_SESSION
-from agent_routing.v1.dispatch_pb2 import DECISION_REJECT, Dispatch, Reply
+from agent_routing.v1.dispatch_pb2 import DECISION_REJECT, DELIVERY_INBOX, Dispatch, Reply
 from agent_routing.v1.handoff_pb2 import (
     HANDOFF_MODE_CONSULT,
     HANDOFF_MODE_INTERLUDE,
@@ -141,6 +141,7 @@ async def test_every_field_of_a_route_arrives(service, connect):
         explain_topic=True,
         metadata={"ticket": "7"},
         task_expire_time=expires,
+        deliver="INBOX",
     )
     [request] = service.requests("Route")
     assert request.ListFields()
@@ -155,6 +156,7 @@ async def test_every_field_of_a_route_arrives(service, connect):
     assert list(request.entitlements) == ["plan:premium", "beta"]
     assert dict(request.metadata) == {"ticket": "7"}
     assert request.task_expire_time.ToDatetime(UTC) == expires
+    assert request.deliver == DELIVERY_INBOX
     assert service.received[0].metadata["agent-routing-tenant"] == "acme"
     assert service.received[0].metadata["x-trace"] == "7"
 

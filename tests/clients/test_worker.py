@@ -5,13 +5,18 @@ import signal
 import sys
 import time
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
 import agent_routing
 from agent_routing import outcomes
+from agent_routing.asking import AnswerParts, Asked
 from agent_routing.outcomes import Answer
+from agent_routing.v1 import routing_service_pb2 as pb
+from agent_routing.v1.turn_pb2 import Turn
 from agent_routing.worker import Worker
+from routing_service.storage.open_store import open_store
 from tests.rpc.live_service import fresh_id, serving
 from tests.rpc.test_inbox import OFFICE
 
@@ -98,11 +103,22 @@ async def test_ask_again_with_the_same_request_waits_for_the_same_turn(office, c
     assert len(turns) == 2
 
 
-async def test_ask_names_an_agent_without_an_inbox(office, client):
-    """Its turn is the caller's to carry."""
-    chat = await office.chat().with_agent("carried")
-    with pytest.raises(ValueError, match=r'agent "carried" has no inbox'):
-        await client.ask("hello", session_id=chat.session_id, user_id="ana")
+async def test_ask_in_a_store_of_the_older_form_names_an_agent_without_an_inbox(tmp_path):
+    """Its turn is the caller's to carry; agents with an inbox can be asked."""
+    store = f"sqlite:///{tmp_path / 'old.db'}"
+    opened = await open_store(store)
+    await opened.put_setting("default", "stickiness", b'{"enabled":true,"time_us":1}')
+    await opened.close()
+    async with (
+        serving(tmp_path, OFFICE, store=store) as office,
+        agent_routing.AsyncClient(office.server.address) as client,
+    ):
+        async with serving_turns(front_and_vat(office.server.address)):
+            asked = await client.ask("How do I pay VAT?", session_id="old-1", user_id="ana")
+            assert asked.agent_id == "vat"
+        chat = await office.chat("old-2").with_agent("carried")
+        with pytest.raises(ValueError, match=r'agent "carried" has no inbox'):
+            await client.ask("hello", session_id=chat.session_id, user_id="ana")
 
 
 async def test_a_function_that_raises_is_tried_again(office, client):
@@ -259,3 +275,126 @@ async def test_an_agent_has_one_function(office):
     worker = front_and_vat(office.server.address)
     with pytest.raises(ValueError, match='"vat" has a function already'):
         worker.agent("vat")
+
+
+async def test_an_answer_is_read_as_it_is_written(office, client):
+    """A generator's parts, notes and steps; the last part has what ask() returns."""
+    worker = Worker(office.server.address)
+
+    @worker.agent("front")
+    async def front(turn):
+        await turn.note("one moment")
+        await turn.step("search", input="VAT", output="3 pages")
+        for word in ("Pay ", "VAT ", "monthly"):
+            yield word
+            await asyncio.sleep(0.3)
+        yield outcomes.follow_up(" or quarterly?")
+
+    async with serving_turns(worker):
+        parts = [
+            part async for part in client.ask_parts("How?", session_id="parts-1", user_id="ana")
+        ]
+    *shown, last = parts
+    whole = "Pay VAT monthly or quarterly?"
+    assert [part.text for part in shown if part.is_note] == ["one moment"]
+    text = ""
+    for part in shown:
+        if not part.is_note:
+            text = part.text if part.replaces else text + part.text
+    assert text == whole
+    assert last.asked.text == whole
+    assert last.asked.turns[0].outcome == 2  # A follow-up.
+    assert [step.name for step in last.asked.turns[0].steps] == ["search"]
+    assert last.asked.turns[0].steps[0].attempt == 1
+
+
+async def test_parts_of_a_chain_come_for_each_agent(office):
+    """The blocking client has them too, and agents that send no parts come as one."""
+
+    def ask():
+        with agent_routing.Client(office.server.address) as blocking:
+            parts = blocking.ask_parts("How do I pay VAT?", session_id="parts-2", user_id="ana")
+            return [(part.agent_id, part.text) for part in parts]
+
+    async with serving_turns(front_and_vat(office.server.address)):
+        assert await asyncio.to_thread(ask) == [
+            ("front", "one moment"),
+            ("vat", "Monthly or quarterly?"),
+            ("vat", ""),
+        ]
+
+
+async def test_steps_survive_a_crash_and_are_not_doubled(office, client):
+    """What the first attempt reported stays; what was not sent comes with the answer."""
+    worker = Worker(office.server.address, attempts=2)
+
+    @worker.agent("front")
+    async def front(turn):
+        await turn.step(f"try {turn.attempt}")
+        await asyncio.sleep(0.5)
+        if turn.attempt == 1:
+            raise ValueError("the first one fails")
+        await turn.step("second", kind="model")
+        return "done"
+
+    async with serving_turns(worker):
+        asked = await client.ask("go", session_id="steps-1", user_id="ana")
+    assert [(step.name, step.attempt) for step in asked.turns[0].steps] == [
+        ("try 1", 1),
+        ("try 2", 2),
+        ("second", 0),
+    ]
+
+
+async def test_ask_reaches_agents_without_an_inbox(office, client):
+    """The whole turn goes through inboxes, because the caller asked for that."""
+    await office.chat("deliver-1").with_agent("carried")
+    worker = Worker(office.server.address)
+
+    @worker.agent("carried")
+    async def carried(turn):
+        return f"carried by a worker: {turn.text}"
+
+    async with serving_turns(worker):
+        asked = await client.ask("hello", session_id="deliver-1", user_id="ana")
+    assert asked.text == "carried by a worker: hello"
+
+
+def test_parts_are_put_together_as_the_contract_says():
+    """Repeats are dropped, a gap waits for the whole, a new attempt begins again."""
+    parts = AnswerParts("r1")
+
+    def delta(begin, text, *, attempt=1, request_id="r1"):
+        end = begin + len(text)
+        parts.take(
+            pb.WatchSessionResponse(
+                delta=pb.TurnDelta(
+                    request_id=request_id,
+                    agent_id="a",
+                    attempt=attempt,
+                    begin=begin,
+                    end=end,
+                    text=text,
+                )
+            )
+        )
+        return [(part.text, part.replaces) for part in parts.ready()]
+
+    assert delta(0, "abc") == [("abc", False)]
+    assert delta(0, "abc") == []
+    assert delta(4, "e") == []
+    assert delta(3, "d") == [("d", False)]
+    assert delta(0, "of another message", request_id="r2") == []
+    assert delta(0, "xy", attempt=2) == [("xy", True)]
+    assert delta(4, "late", attempt=1) == []
+    answered = Turn(request_id="r1", agent_id="a", agent_text="xyz")
+    asked = answered_with(answered)
+    assert [(part.text, part.replaces) for part in parts.rest(asked)] == [("z", False), ("", False)]
+    other = answered_with(Turn(request_id="r1", agent_id="a", agent_text="else"))
+    assert parts.rest(other)[0].replaces
+
+
+def answered_with(turn):
+    """Return what ask() returns for one turn."""
+    route = SimpleNamespace(session_id="s", request_id=turn.request_id, reply_text="")
+    return Asked(route, (turn,))

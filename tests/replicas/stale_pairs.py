@@ -24,9 +24,11 @@ from routing_service.core.errors import RoutingError
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.rpc.routing_servicer import RoutingServicer
+from routing_service.sessions.approval_watches import ApprovalWatches
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.inbox import Inbox
+from routing_service.sessions.live_feed import LiveFeed
 from routing_service.sessions.stickiness_switch import FOLLOW_S, StickinessSwitch
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import SessionKey, Store
@@ -105,7 +107,14 @@ class Replica:
             stickiness=self.switch.now,
             cache_sessions_max=100,
         )
-        self.servicer = RoutingServicer(self.handler, EventFeed(store), Inbox(store), ids)
+        self.servicer = RoutingServicer(
+            self.handler,
+            EventFeed(store),
+            Inbox(store),
+            ApprovalWatches(store),
+            LiveFeed(store),
+            new_id=ids,
+        )
 
     def _later(self) -> float:
         self._asked += 1

@@ -13,7 +13,7 @@ from routing_service.sessions import inbox as inbox_module
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.queue_entries import QueueEntry
 from routing_service.stored_data.session_copy import copy_session
-from tests.rpc.live_service import hand_to, proceed, refusal, serving
+from tests.rpc.live_service import OUTCOMES, hand_to, proceed, refusal, serving
 
 pb = routing_service_pb2
 
@@ -84,7 +84,7 @@ async def working(service, *agents, worker_id="w1", lease_s=30.0, **fields):
 
 def complete(service, item, text="done", **fields):
     """Answer a turn as its worker."""
-    if not {"handoff", "proceed"} & fields.keys():
+    if not OUTCOMES & fields.keys():
         fields |= proceed()
     request = pb.CompleteTurnRequest(
         session_id=item.session_id,

@@ -18,6 +18,7 @@ from routing_service.core.commands import (
     Erase,
     Expire,
     FollowUp,
+    KeepTurn,
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
@@ -28,6 +29,7 @@ from routing_service.core.facts import NO_FACTS, Facts, OfferedMessage, TopicVer
 from routing_service.core.registry import Registry
 from routing_service.core.session import (
     SUGGESTION_REST_MESSAGES,
+    OpenTurn,
     SessionState,
     apply_change,
 )
@@ -55,9 +57,11 @@ def check_change(
     state, events = decided.state, decided.decision.events
     if not events:
         assert state is before, "nothing was written, yet the state is another"
-        writes_nothing = isinstance(command, ClearActiveAgent | Expire | Erase)
+        writes_nothing = isinstance(command, ClearActiveAgent | Expire | Erase | KeepTurn)
         writes_nothing |= decided.decision.is_vote  # The same person approves again.
-        assert writes_nothing, "only a clear of what is clear writes nothing"
+        assert writes_nothing, (
+            "only a clear of what is clear, and what changes nothing, writes nothing"
+        )
         return
     check_state(state)
     if isinstance(command, Erase):
@@ -316,6 +320,55 @@ def _check_turns(
     assert gone <= said | moved, "a turn vanished"
     if _of(events, ev.MessageRouted):
         assert len(state.open_turns) <= registry.limits.open_turns
+    _check_work(before, state, events, registry)
+
+
+DAY_US = 24 * 60 * 60 * 1_000_000
+STEPS_MAX = 256
+
+
+def ends_us(turn: OpenTurn, registry: Registry) -> int:
+    """Return when a turn ends unanswered: by its holder's timeout, or as extended, the later."""
+    agent = registry.agents.get(turn.holder)
+    own_us = agent.turn_timeout_us if agent else None
+    ends = turn.dispatched_us + (own_us or registry.limits.turn_timeout_us)
+    return max(ends, turn.work.deadline_us) if turn.work is not None else ends
+
+
+def _check_work(
+    before: SessionState | None,
+    state: SessionState,
+    events: tuple[ev.Event, ...],
+    registry: Registry,
+) -> None:
+    """Only the live turn is extended; what is delivered stays so; steps are counted once."""
+    old = {turn.request_id: turn for turn in before.open_turns} if before else {}
+    for event in _of(events, ev.TurnExtended):
+        turn = old[event.request_id]
+        assert before is not None
+        assert before.live_turn is turn, "a turn was extended that can move nothing"
+        assert turn.holder == event.agent_id
+        assert ends_us(turn, registry) < event.deadline_us <= turn.dispatched_us + DAY_US
+    for event in _of(events, ev.StepsReported):
+        work = old[event.request_id].work
+        known = work.steps if work is not None and work.attempt == event.attempt else 0
+        assert event.first_step == known, "steps were doubled, or there is a gap"
+        after = state.find_turn(event.request_id)
+        assert after is not None
+        assert after.work is not None
+        assert after.work.kept == (work.kept if work else 0) + len(event.steps) <= STEPS_MAX
+    asked = {event.request_id for event in _of(events, ev.MessageRouted) if event.inbox}
+    roots = {turn.root_request_id for turn in old.values() if turn.is_delivered} | asked
+    if before is not None and before.paused is not None and before.paused.is_delivered:
+        roots.add(before.paused.root_request_id)
+    for turn in state.open_turns:
+        assert turn.is_delivered == (turn.root_request_id in roots), "a turn changed its delivery"
+        if turn.work is not None:
+            assert state.has_work, "a state of format 2 would be written as one of format 1"
+    timed_out = {e.request_id for e in _of(events, ev.TurnAbandoned) if e.cause == "timeout"}
+    for request_id, turn in old.items():
+        is_over = state.update_us >= ends_us(turn, registry)
+        assert is_over or request_id not in timed_out, "a turn ended before its time"
 
 
 def _check_answer(before: SessionState | None, command: CompleteTurn, decided: Decided) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from routing_service.core.registry import Agent, AgentKind, Registry, Sticks
 from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import RouteReason, TaskStatus
+from tests.simulation.never import ends_us
 from tests.simulation.strategies import About
 
 
@@ -185,9 +186,8 @@ class Reference:
 
     def is_idle(self) -> bool:
         """No turn is open, and nothing has happened for the idle timeout."""
-        turn_timeout_us = self.registry.limits.turn_timeout_us
         for turn in self.state.open_turns:
-            if self.now_us - turn.dispatched_us < turn_timeout_us:
+            if self.now_us < ends_us(turn, self.registry):
                 return False
         present = [self.registry.agents.get(held.agent_id) for held in self.held]
         if self.has_open_task() and any(agent and agent.owns_session for agent in present):

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from routing_service.core.registry import (
     SECOND_US,
     Agent,
@@ -22,7 +24,7 @@ from routing_service.core.registry import (
     Sticks,
     Topics,
 )
-from routing_service.core.session import OpenTurn, Rest, SessionState, Task, Tenure
+from routing_service.core.session import OpenTurn, Rest, SessionState, Task, Tenure, Work
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     HandoffMode,
@@ -91,6 +93,7 @@ def draw_agent(tape: Tape, agent_id: str, others: tuple[str, ...]) -> Agent:
         requires=frozenset({"plus"}) if tape.rarely() else frozenset(),
         channels=frozenset({"web"}) if tape.rarely() else None,
         idle_timeout_us=60 * SECOND_US if tape.rarely() else None,
+        turn_timeout_us=5 * SECOND_US if tape.rarely(10) else None,
         markers=tape.pick((True, False)),
         user_selectable=tape.pick((True, False)),
         enabled=not tape.rarely(8),
@@ -155,7 +158,7 @@ def draw_session(tape: Tape, registry: Registry) -> SessionState:
     task_id = uuid7(0)
     expire_us = START_US + (tape.byte() - 100) * SECOND_US if tape.rarely(3) else None
     turns = tuple(
-        _turn(number, task_id, HOME, START_US - (tape.byte() % 90) * SECOND_US)
+        _extended(tape, _turn(number, task_id, HOME, START_US - (tape.byte() % 90) * SECOND_US))
         for number in range(1, tape.pick((0, 1, 2, 3)) + 1)
     )
     is_paused = status is TaskStatus.PAUSED
@@ -171,11 +174,19 @@ def draw_session(tape: Tape, registry: Registry) -> SessionState:
         returned=bool(held) and tape.rarely(3),
         newest_turn=turns[-1].request_id if turns else "",
         open_turns=turns,
+        has_work=any(turn.work is not None for turn in turns),
         paused=_turn(50, task_id, tape.pick((*POOL, HOME)), START_US) if is_paused else None,
         task=None if status is None else Task(task_id, status, START_US, START_US, expire_us),
         sent_home=not held and tape.rarely(3),
         rests=(Rest(tape.pick(POOL), 2),) if tape.rarely(4) else (),
     )
+
+
+def _extended(tape: Tape, turn: OpenTurn) -> OpenTurn:
+    """Return a turn that, now and then, has a later deadline."""
+    if not tape.rarely(10):
+        return turn
+    return replace(turn, work=Work(deadline_us=START_US + (tape.byte() % 90) * SECOND_US))
 
 
 def _turn(number: int, task_id: str, holder: str, dispatched_us: int) -> OpenTurn:

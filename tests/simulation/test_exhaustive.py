@@ -24,6 +24,7 @@ from routing_service.core.commands import (
     Fail,
     FollowUp,
     HandOff,
+    KeepTurn,
     Outcome,
     Proceed,
     ResumeTask,
@@ -64,7 +65,7 @@ from routing_service.core.vocabulary import (
     RouteReason,
 )
 from tests.simulation.conversation import SESSION_ID, START_US, registry_of, uuid7
-from tests.simulation.never import check_change, check_offer
+from tests.simulation.never import DAY_US, check_change, check_offer, ends_us
 
 LOCK_TIMEOUT_US = 20 * SECOND_US
 LIMITS = Limits(
@@ -106,6 +107,11 @@ TOPICAL = registry_of(
 # Two people have to approve, in time; the store has format 2.
 APPROVING = registry_of(
     *AGENTS, limits=LIMITS, approvals=ApprovalRule(needs=2, expires_us=LOCK_TIMEOUT_US)
+)
+
+# The tutor takes long: its turns last for as long as it says so. The store has format 2.
+WORKING = registry_of(
+    replace(AGENTS[0], turn_timeout_us=90 * SECOND_US), *AGENTS[1:], limits=LIMITS
 )
 
 # A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
@@ -252,6 +258,30 @@ def vote(decider: str, decision: ApprovalDecision) -> Letter:
     return f"{decider} decides: {decision.value}", command
 
 
+def goes_on() -> Letter:
+    """The worker of the newest turn goes on with it."""
+
+    def command(state: SessionState, ids: Ids) -> Told | None:
+        if not state.open_turns:
+            return None
+        turn = state.open_turns[-1]
+        kept = KeepTurn(turn.request_id, turn.holder, extends=True)
+        return kept, Facts({StoreFormat: 2})
+
+    return "holder goes on", command
+
+
+def route_to_inboxes() -> Letter:
+    """A user's message whose whole turn goes through inboxes."""
+    return (
+        "user: hello, by inboxes",
+        lambda _state, ids: (
+            RouteMessage(ids(), "hello", ids(), inbox=True),
+            Facts({StoreFormat: 2}),
+        ),
+    )
+
+
 def resume_another() -> Letter:
     """A person's decision about an open request, or about a task that is not paused."""
 
@@ -359,10 +389,12 @@ COMPACT = frozenset(
 )
 
 
+WORK_LETTERS = (goes_on(), route_to_inboxes())
+
 WAITS_US = (LOCK_TIMEOUT_US, LIMITS.turn_timeout_us, 400 * SECOND_US)
 
 
-def canonical(state: SessionState, now_us: int) -> Hashable:
+def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED) -> Hashable:
     """Return what the future of a state depends on: names by place, times by what is left."""
     places = {turn.root_request_id: place for place, turn in enumerate(state.open_turns)}
 
@@ -381,7 +413,9 @@ def canonical(state: SessionState, now_us: int) -> Hashable:
             open_turn.mid_task,
             state.is_live(open_turn),
             state.task is not None and open_turn.task_id == state.task.task_id,
-            max(0, open_turn.dispatched_us + LIMITS.turn_timeout_us - now_us),
+            max(0, ends_us(open_turn, registry) - now_us),
+            max(0, open_turn.dispatched_us + DAY_US - now_us) if open_turn.work else None,
+            open_turn.is_delivered,
         )
 
     idle_us = min(now_us - state.update_us, 400 * SECOND_US)
@@ -429,6 +463,8 @@ class Search:
             self.letters += TOPIC_LETTERS
         if not registry.approvals.is_plain:
             self.letters += APPROVAL_LETTERS
+        if registry.turn_timeouts_us:
+            self.letters += WORK_LETTERS
         self.waits_us = [
             wait_us for wait_us in WAITS_US if not compact or _wait_name(wait_us) in COMPACT
         ]
@@ -445,7 +481,7 @@ class Search:
             following = []
             for state, now_us, trail in frontier:
                 for name, after, then_us in self._successors(state, now_us, trail):
-                    key = canonical(after, then_us)
+                    key = canonical(after, then_us, self.registry)
                     if key not in self.seen:
                         self.seen.add(key)
                         following.append((after, then_us, (*trail, name)))
@@ -579,6 +615,16 @@ def test_nothing_that_never_happens_is_five_telling_commands_and_votes_away():
     reached = {key[11] for key in found.seen if key is not None and key[11] is not None}
     assert any(voted == (True, False) for _, voted, _ in reached), "nobody voted"
     assert {ended for _, _, ended in reached} == {"", "withdrawn", "expired"}
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_never_happens_is_five_telling_commands_and_long_turns_away():
+    """Deadlines that move, and turns for inboxes, among everything that changes a session."""
+    found = search(WORKING, 5, compact=True)
+    turns = {turn for key in found.seen if key is not None for turn in key[2]}
+    assert any(turn[-1] for turn in turns), "no turn was delivered"
+    assert any(turn[-2] and not turn[-1] for turn in turns), "no turn was extended"
+    assert any(turn[-1] and turn[4] for turn in turns), "no consult was delivered"
 
 
 def asks(key: tuple[Hashable, ...]) -> bool:

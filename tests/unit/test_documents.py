@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from routing_service.core import identifiers
+from routing_service.core import identifiers, keep_turn, registry
 from routing_service.rpc import (
     health,
     method_handlers,
@@ -16,7 +16,13 @@ from routing_service.rpc import (
 )
 from routing_service.rpc.admin import audit, operations
 from routing_service.server import channel_options
-from routing_service.sessions import event_feed, inbox, stickiness_switch
+from routing_service.sessions import (
+    approval_watches,
+    event_feed,
+    inbox,
+    live_feed,
+    stickiness_switch,
+)
 from routing_service.settings.settings import SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +42,12 @@ LIMITS = {
         operations,
         ordered_stream,
         channel_options,
+        approval_watches,
         event_feed,
         inbox,
+        keep_turn,
+        live_feed,
+        registry,
         stickiness_switch,
         health,
         identifiers,

@@ -166,7 +166,8 @@ type Dispatch struct {
 	// The agents that the message may be for, the likeliest first, at most five. Set where topic
 	// detection was not sure and the registry's topics.when_unsure is supervisor or agent.
 	Candidates []*Dispatch_TopicCandidate `protobuf:"bytes,15,rep,name=candidates,proto3" json:"candidates,omitempty"`
-	// Who carries the message to the agent, by its registry entry when it was dispatched.
+	// Who carries the message to the agent: by its registry entry when it was dispatched, or as
+	// RouteRequest.deliver asked.
 	Delivery      Delivery `protobuf:"varint,16,opt,name=delivery,proto3,enum=agent_routing.v1.Delivery" json:"delivery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

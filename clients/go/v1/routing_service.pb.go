@@ -230,6 +230,117 @@ func (DegradedTurnStatus) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{2}
 }
 
+// What workers say of a turn while they work on it.
+type WatchInclude int32
+
+const (
+	// Not set.
+	WatchInclude_WATCH_INCLUDE_UNSPECIFIED WatchInclude = 0
+	// Parts of answers as agents write them (WatchSessionResponse.delta).
+	WatchInclude_WATCH_INCLUDE_DELTAS WatchInclude = 1
+	// Notes for the user (WatchSessionResponse.note).
+	WatchInclude_WATCH_INCLUDE_NOTES WatchInclude = 2
+	// Steps, as changes with steps_reported.
+	WatchInclude_WATCH_INCLUDE_STEPS WatchInclude = 3
+)
+
+// Enum value maps for WatchInclude.
+var (
+	WatchInclude_name = map[int32]string{
+		0: "WATCH_INCLUDE_UNSPECIFIED",
+		1: "WATCH_INCLUDE_DELTAS",
+		2: "WATCH_INCLUDE_NOTES",
+		3: "WATCH_INCLUDE_STEPS",
+	}
+	WatchInclude_value = map[string]int32{
+		"WATCH_INCLUDE_UNSPECIFIED": 0,
+		"WATCH_INCLUDE_DELTAS":      1,
+		"WATCH_INCLUDE_NOTES":       2,
+		"WATCH_INCLUDE_STEPS":       3,
+	}
+)
+
+func (x WatchInclude) Enum() *WatchInclude {
+	p := new(WatchInclude)
+	*p = x
+	return p
+}
+
+func (x WatchInclude) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WatchInclude) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_routing_service_proto_enumTypes[3].Descriptor()
+}
+
+func (WatchInclude) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_routing_service_proto_enumTypes[3]
+}
+
+func (x WatchInclude) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WatchInclude.Descriptor instead.
+func (WatchInclude) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{3}
+}
+
+// Whose watchers get notes and deltas.
+type Relay int32
+
+const (
+	// Nothing was sent: there was neither, or the turn is a consult.
+	Relay_RELAY_UNSPECIFIED Relay = 0
+	// Those of this replica. The store is one process's, or has no messages (DynamoDB), or could not
+	// be reached.
+	Relay_RELAY_LOCAL Relay = 1
+	// Those of all replicas.
+	Relay_RELAY_ALL Relay = 2
+)
+
+// Enum value maps for Relay.
+var (
+	Relay_name = map[int32]string{
+		0: "RELAY_UNSPECIFIED",
+		1: "RELAY_LOCAL",
+		2: "RELAY_ALL",
+	}
+	Relay_value = map[string]int32{
+		"RELAY_UNSPECIFIED": 0,
+		"RELAY_LOCAL":       1,
+		"RELAY_ALL":         2,
+	}
+)
+
+func (x Relay) Enum() *Relay {
+	p := new(Relay)
+	*p = x
+	return p
+}
+
+func (x Relay) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Relay) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_routing_service_proto_enumTypes[4].Descriptor()
+}
+
+func (Relay) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_routing_service_proto_enumTypes[4]
+}
+
+func (x Relay) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Relay.Descriptor instead.
+func (Relay) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{4}
+}
+
 // Whether a worker may go on with a turn.
 type KeepTurnStatus int32
 
@@ -271,11 +382,11 @@ func (x KeepTurnStatus) String() string {
 }
 
 func (KeepTurnStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_routing_service_proto_enumTypes[3].Descriptor()
+	return file_agent_routing_v1_routing_service_proto_enumTypes[5].Descriptor()
 }
 
 func (KeepTurnStatus) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_routing_service_proto_enumTypes[3]
+	return &file_agent_routing_v1_routing_service_proto_enumTypes[5]
 }
 
 func (x KeepTurnStatus) Number() protoreflect.EnumNumber {
@@ -284,7 +395,7 @@ func (x KeepTurnStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KeepTurnStatus.Descriptor instead.
 func (KeepTurnStatus) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{3}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{5}
 }
 
 // A user's message.
@@ -343,7 +454,12 @@ type RouteRequest struct {
 	// When the task expires. In the future. Unset: unchanged; a new task does not expire.
 	TaskExpireTime *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=task_expire_time,json=taskExpireTime,proto3" json:"task_expire_time,omitempty"`
 	// Return topic_trace, as validate_only always does. Default false.
-	ExplainTopic  bool `protobuf:"varint,17,opt,name=explain_topic,json=explainTopic,proto3" json:"explain_topic,omitempty"`
+	ExplainTopic bool `protobuf:"varint,17,opt,name=explain_topic,json=explainTopic,proto3" json:"explain_topic,omitempty"`
+	// INBOX: workers take the turn from inboxes, whichever agents it passes through, also agents
+	// without an inbox in the registry. Where some agent has none it needs a store of format 2;
+	// otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
+	// CALLER is INVALID_FIELD. Repeats are not compared by it.
+	Deliver       Delivery `protobuf:"varint,18,opt,name=deliver,proto3,enum=agent_routing.v1.Delivery" json:"deliver,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -495,6 +611,13 @@ func (x *RouteRequest) GetExplainTopic() bool {
 		return x.ExplainTopic
 	}
 	return false
+}
+
+func (x *RouteRequest) GetDeliver() Delivery {
+	if x != nil {
+		return x.Deliver
+	}
+	return Delivery_DELIVERY_UNSPECIFIED
 }
 
 // Where a user's message goes.
@@ -3441,8 +3564,11 @@ type WatchSessionRequest struct {
 	AfterRevision *int64 `protobuf:"varint,3,opt,name=after_revision,json=afterRevision,proto3,oneof" json:"after_revision,omitempty"`
 	// The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What to send besides the changes. Empty: nothing, and changes with steps_reported alone are left
+	// out. UNSPECIFIED is INVALID_FIELD.
+	Include       []WatchInclude `protobuf:"varint,5,rep,packed,name=include,proto3,enum=agent_routing.v1.WatchInclude" json:"include,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchSessionRequest) Reset() {
@@ -3503,6 +3629,13 @@ func (x *WatchSessionRequest) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
+func (x *WatchSessionRequest) GetInclude() []WatchInclude {
+	if x != nil {
+		return x.Include
+	}
+	return nil
+}
+
 // A change of the session, or a heartbeat. The first message is a heartbeat, with the session's
 // revision at the beginning of the watch.
 type WatchSessionResponse struct {
@@ -3513,6 +3646,8 @@ type WatchSessionResponse struct {
 	//
 	//	*WatchSessionResponse_Change
 	//	*WatchSessionResponse_Heartbeat
+	//	*WatchSessionResponse_Delta
+	//	*WatchSessionResponse_Note
 	Kind          isWatchSessionResponse_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3573,6 +3708,24 @@ func (x *WatchSessionResponse) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *WatchSessionResponse) GetDelta() *TurnDelta {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchSessionResponse_Delta); ok {
+			return x.Delta
+		}
+	}
+	return nil
+}
+
+func (x *WatchSessionResponse) GetNote() *TurnNote {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchSessionResponse_Note); ok {
+			return x.Note
+		}
+	}
+	return nil
+}
+
 type isWatchSessionResponse_Kind interface {
 	isWatchSessionResponse_Kind()
 }
@@ -3587,9 +3740,192 @@ type WatchSessionResponse_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,2,opt,name=heartbeat,proto3,oneof"`
 }
 
+type WatchSessionResponse_Delta struct {
+	// A part of an answer. Only with WATCH_INCLUDE_DELTAS.
+	Delta *TurnDelta `protobuf:"bytes,3,opt,name=delta,proto3,oneof"`
+}
+
+type WatchSessionResponse_Note struct {
+	// A note for the user. Only with WATCH_INCLUDE_NOTES.
+	Note *TurnNote `protobuf:"bytes,4,opt,name=note,proto3,oneof"`
+}
+
 func (*WatchSessionResponse_Change) isWatchSessionResponse_Kind() {}
 
 func (*WatchSessionResponse_Heartbeat) isWatchSessionResponse_Kind() {}
+
+func (*WatchSessionResponse_Delta) isWatchSessionResponse_Kind() {}
+
+func (*WatchSessionResponse_Note) isWatchSessionResponse_Kind() {}
+
+// A part of an answer, as the agent writes it. Best effort: it is stored nowhere, and may be lost,
+// repeated or late. turn_completed says that the whole answer is there, which ListTurns returns. A
+// caller with the scope agent alone gets those of its own agents; nobody gets those of a consult.
+type TurnDelta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request that the agent answers.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The agent.
+	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The lease under which it is written: 1 for the first. A higher one begins the answer again.
+	Attempt int32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Where this part begins and ends in what the agent has written in this attempt, in bytes of UTF-8.
+	// If begin is the end of the part before, append text. If end is not after it, skip the part.
+	// Otherwise a part is missing: wait for turn_completed.
+	Begin int64 `protobuf:"varint,4,opt,name=begin,proto3" json:"begin,omitempty"`
+	// See begin.
+	End int64 `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
+	// The text, without markers such as [HANDOFF_TO:x] where the agent's are removed, so that it may be
+	// shorter than end - begin. What may begin a marker comes with a later part.
+	Text          string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnDelta) Reset() {
+	*x = TurnDelta{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnDelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnDelta) ProtoMessage() {}
+
+func (x *TurnDelta) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnDelta.ProtoReflect.Descriptor instead.
+func (*TurnDelta) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *TurnDelta) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *TurnDelta) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TurnDelta) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TurnDelta) GetBegin() int64 {
+	if x != nil {
+		return x.Begin
+	}
+	return 0
+}
+
+func (x *TurnDelta) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *TurnDelta) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// A note for the user, such as "still looking". Best effort, as TurnDelta is.
+type TurnNote struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request that the agent answers.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The agent.
+	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The lease under which it is written: 1 for the first.
+	Attempt int32 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The text. 1 byte to 1 KiB.
+	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnNote) Reset() {
+	*x = TurnNote{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnNote) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnNote) ProtoMessage() {}
+
+func (x *TurnNote) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnNote.ProtoReflect.Descriptor instead.
+func (*TurnNote) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *TurnNote) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *TurnNote) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TurnNote) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *TurnNote) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
 
 // One message on a stream of messages.
 type RouteStreamRequest struct {
@@ -3602,7 +3938,7 @@ type RouteStreamRequest struct {
 
 func (x *RouteStreamRequest) Reset() {
 	*x = RouteStreamRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3950,7 @@ func (x *RouteStreamRequest) String() string {
 func (*RouteStreamRequest) ProtoMessage() {}
 
 func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3963,7 @@ func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamRequest.ProtoReflect.Descriptor instead.
 func (*RouteStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RouteStreamRequest) GetRoute() *RouteRequest {
@@ -3657,7 +3993,7 @@ type RouteStreamResponse struct {
 
 func (x *RouteStreamResponse) Reset() {
 	*x = RouteStreamResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +4005,7 @@ func (x *RouteStreamResponse) String() string {
 func (*RouteStreamResponse) ProtoMessage() {}
 
 func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +4018,7 @@ func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamResponse.ProtoReflect.Descriptor instead.
 func (*RouteStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RouteStreamResponse) GetRequestId() string {
@@ -3769,7 +4105,7 @@ type WatchInboxRequest struct {
 
 func (x *WatchInboxRequest) Reset() {
 	*x = WatchInboxRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3781,7 +4117,7 @@ func (x *WatchInboxRequest) String() string {
 func (*WatchInboxRequest) ProtoMessage() {}
 
 func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3794,7 +4130,7 @@ func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxRequest.ProtoReflect.Descriptor instead.
 func (*WatchInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WatchInboxRequest) GetAgentIds() []string {
@@ -3862,7 +4198,7 @@ type WatchInboxResponse struct {
 
 func (x *WatchInboxResponse) Reset() {
 	*x = WatchInboxResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +4210,7 @@ func (x *WatchInboxResponse) String() string {
 func (*WatchInboxResponse) ProtoMessage() {}
 
 func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +4223,7 @@ func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxResponse.ProtoReflect.Descriptor instead.
 func (*WatchInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchInboxResponse) GetKind() isWatchInboxResponse_Kind {
@@ -3949,14 +4285,19 @@ type InboxItem struct {
 	// Which offer of this turn it is: 1 for the first.
 	Attempt int32 `protobuf:"varint,6,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// When the turn was dispatched.
-	DispatchTime  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=dispatch_time,json=dispatchTime,proto3" json:"dispatch_time,omitempty"`
+	DispatchTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=dispatch_time,json=dispatchTime,proto3" json:"dispatch_time,omitempty"`
+	// When the turn is abandoned unless it is answered or KeepTurn extends it.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// How many steps of this attempt are stored: KeepTurnRequest.first_step of the next report. Not 0
+	// only for a turn that is sent again after a reconnect.
+	StepsKnown    int32 `protobuf:"varint,9,opt,name=steps_known,json=stepsKnown,proto3" json:"steps_known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InboxItem) Reset() {
 	*x = InboxItem{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4309,7 @@ func (x *InboxItem) String() string {
 func (*InboxItem) ProtoMessage() {}
 
 func (x *InboxItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4322,7 @@ func (x *InboxItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
 func (*InboxItem) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *InboxItem) GetSessionId() string {
@@ -4033,6 +4374,20 @@ func (x *InboxItem) GetDispatchTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *InboxItem) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *InboxItem) GetStepsKnown() int32 {
+	if x != nil {
+		return x.StepsKnown
+	}
+	return 0
+}
+
 // A sign of life of an inbox.
 type InboxHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4044,7 +4399,7 @@ type InboxHeartbeat struct {
 
 func (x *InboxHeartbeat) Reset() {
 	*x = InboxHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4056,7 +4411,7 @@ func (x *InboxHeartbeat) String() string {
 func (*InboxHeartbeat) ProtoMessage() {}
 
 func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4069,7 +4424,7 @@ func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxHeartbeat.ProtoReflect.Descriptor instead.
 func (*InboxHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *InboxHeartbeat) GetResumeToken() string {
@@ -4079,7 +4434,7 @@ func (x *InboxHeartbeat) GetResumeToken() string {
 	return ""
 }
 
-// A worker's word about its turn. Exactly one of extend and release must be set.
+// What a worker says of its turn. It must have extend, release, steps, note or delta.
 type KeepTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session. Required.
@@ -4090,23 +4445,36 @@ type KeepTurnRequest struct {
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The agent that holds the turn. Required; the credential must speak for it.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The lease: InboxItem.lease_token. Empty for a turn that a caller carries: the answer then says
-	// whether the turn is still open, and extends nothing.
+	// The lease: InboxItem.lease_token. Empty for a turn that a caller carries, which has no lease.
 	LeaseToken string `protobuf:"bytes,5,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// What to do.
+	// What to do with the lease.
 	//
 	// Types that are valid to be assigned to Act:
 	//
 	//	*KeepTurnRequest_Extend
 	//	*KeepTurnRequest_Release
-	Act           isKeepTurnRequest_Act `protobuf_oneof:"act"`
+	Act isKeepTurnRequest_Act `protobuf_oneof:"act"`
+	// What the agent has done since the last report, stored with the turn at once. At most 64 steps,
+	// 48 KiB in all. A turn keeps its first 256 steps and 192 KiB, of all attempts; later ones are left
+	// out. Reports of a turn at least 5 s apart; otherwise RESOURCE_EXHAUSTED, OVERLOADED with
+	// RetryInfo, and nothing of the call is done. Needs a store of format 2; otherwise
+	// FAILED_PRECONDITION, STORE_FORMAT. Do not repeat them in CompleteTurnRequest.steps.
+	Steps []*Step `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
+	// The number of the first of these steps in this attempt, from 0: KeepTurnResponse.steps_known of the
+	// last report. Steps that are known are skipped, so a repeat stores nothing twice. A gap is
+	// INVALID_FIELD.
+	FirstStep int32 `protobuf:"varint,9,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"`
+	// A text for the user while they wait, sent to watchers and stored nowhere. At most 1 KiB.
+	Note string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
+	// The next part of the answer, sent to watchers and stored nowhere.
+	Delta         *AnswerDelta `protobuf:"bytes,11,opt,name=delta,proto3" json:"delta,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepTurnRequest) Reset() {
 	*x = KeepTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4486,7 @@ func (x *KeepTurnRequest) String() string {
 func (*KeepTurnRequest) ProtoMessage() {}
 
 func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4499,7 @@ func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnRequest.ProtoReflect.Descriptor instead.
 func (*KeepTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *KeepTurnRequest) GetSessionId() string {
@@ -4194,19 +4562,48 @@ func (x *KeepTurnRequest) GetRelease() bool {
 	return false
 }
 
+func (x *KeepTurnRequest) GetSteps() []*Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *KeepTurnRequest) GetFirstStep() int32 {
+	if x != nil {
+		return x.FirstStep
+	}
+	return 0
+}
+
+func (x *KeepTurnRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetDelta() *AnswerDelta {
+	if x != nil {
+		return x.Delta
+	}
+	return nil
+}
+
 type isKeepTurnRequest_Act interface {
 	isKeepTurnRequest_Act()
 }
 
 type KeepTurnRequest_Extend struct {
-	// The lease runs for this long from now on: 1 s to 1 h. The turn itself still ends at the
-	// registry's turn_timeout, which counts from its dispatch.
+	// The lease runs for this long from now on: 1 s to 1 h. If less than half of the agent's
+	// turn_timeout is left, the turn's deadline moves to a whole turn_timeout from now, at most to
+	// 24 h after its dispatch (in a store of format 2; otherwise it stays).
 	Extend *durationpb.Duration `protobuf:"bytes,6,opt,name=extend,proto3,oneof"`
 }
 
 type KeepTurnRequest_Release struct {
 	// The worker gives the turn back; another one gets it at once, and this lease counts as no
-	// attempt.
+	// attempt. Not with steps, note or delta.
 	Release bool `protobuf:"varint,7,opt,name=release,proto3,oneof"`
 }
 
@@ -4214,20 +4611,92 @@ func (*KeepTurnRequest_Extend) isKeepTurnRequest_Act() {}
 
 func (*KeepTurnRequest_Release) isKeepTurnRequest_Act() {}
 
-// What became of a worker's word.
+// A part of an answer while the agent writes it. Notes and deltas of a turn are limited to 64 KiB a
+// second; beyond that RESOURCE_EXHAUSTED, OVERLOADED with RetryInfo.
+type AnswerDelta struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where text begins in what the agent has written in this attempt, in bytes of UTF-8.
+	Offset int64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// The text. 1 byte to 32 KiB.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// The end of what was written before: the last 160 characters, or all if there are fewer. So any
+	// replica can find a marker that several parts make up. Required if offset is not 0.
+	Before        string `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerDelta) Reset() {
+	*x = AnswerDelta{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerDelta) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerDelta) ProtoMessage() {}
+
+func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerDelta.ProtoReflect.Descriptor instead.
+func (*AnswerDelta) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *AnswerDelta) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *AnswerDelta) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AnswerDelta) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+// What became of what a worker said.
 type KeepTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The result. A turn that is gone is no error of the call.
+	// The result. A turn that is gone is no error of the call; nothing is stored or sent then.
 	Status KeepTurnStatus `protobuf:"varint,1,opt,name=status,proto3,enum=agent_routing.v1.KeepTurnStatus" json:"status,omitempty"`
 	// How long the lease runs from now on. Unset unless it was extended.
-	Lease         *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Lease *durationpb.Duration `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// When the turn is abandoned unless it is answered or extended. Set if status is KEPT.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// How many steps of this attempt are stored: first_step of the next report.
+	StepsKnown int32 `protobuf:"varint,4,opt,name=steps_known,json=stepsKnown,proto3" json:"steps_known,omitempty"`
+	// Who was sent the note or the delta.
+	Relay         Relay `protobuf:"varint,5,opt,name=relay,proto3,enum=agent_routing.v1.Relay" json:"relay,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepTurnResponse) Reset() {
 	*x = KeepTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4239,7 +4708,7 @@ func (x *KeepTurnResponse) String() string {
 func (*KeepTurnResponse) ProtoMessage() {}
 
 func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4252,7 +4721,7 @@ func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnResponse.ProtoReflect.Descriptor instead.
 func (*KeepTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *KeepTurnResponse) GetStatus() KeepTurnStatus {
@@ -4267,6 +4736,27 @@ func (x *KeepTurnResponse) GetLease() *durationpb.Duration {
 		return x.Lease
 	}
 	return nil
+}
+
+func (x *KeepTurnResponse) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *KeepTurnResponse) GetStepsKnown() int32 {
+	if x != nil {
+		return x.StepsKnown
+	}
+	return 0
+}
+
+func (x *KeepTurnResponse) GetRelay() Relay {
+	if x != nil {
+		return x.Relay
+	}
+	return Relay_RELAY_UNSPECIFIED
 }
 
 // Asks for the requests that wait for an approval.
@@ -4291,7 +4781,7 @@ type ListApprovalsRequest struct {
 
 func (x *ListApprovalsRequest) Reset() {
 	*x = ListApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +4793,7 @@ func (x *ListApprovalsRequest) String() string {
 func (*ListApprovalsRequest) ProtoMessage() {}
 
 func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4316,7 +4806,7 @@ func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListApprovalsRequest) GetAgentId() string {
@@ -4367,7 +4857,7 @@ type ListApprovalsResponse struct {
 
 func (x *ListApprovalsResponse) Reset() {
 	*x = ListApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4379,7 +4869,7 @@ func (x *ListApprovalsResponse) String() string {
 func (*ListApprovalsResponse) ProtoMessage() {}
 
 func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4392,7 +4882,7 @@ func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListApprovalsResponse) GetApprovals() []*WaitingApproval {
@@ -4429,7 +4919,7 @@ type WaitingApproval struct {
 
 func (x *WaitingApproval) Reset() {
 	*x = WaitingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4441,7 +4931,7 @@ func (x *WaitingApproval) String() string {
 func (*WaitingApproval) ProtoMessage() {}
 
 func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4454,7 +4944,7 @@ func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingApproval.ProtoReflect.Descriptor instead.
 func (*WaitingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WaitingApproval) GetSessionId() string {
@@ -4509,7 +4999,7 @@ type WatchApprovalsRequest struct {
 
 func (x *WatchApprovalsRequest) Reset() {
 	*x = WatchApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4521,7 +5011,7 @@ func (x *WatchApprovalsRequest) String() string {
 func (*WatchApprovalsRequest) ProtoMessage() {}
 
 func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4534,7 +5024,7 @@ func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchApprovalsRequest) GetAgentId() string {
@@ -4582,7 +5072,7 @@ type WatchApprovalsResponse struct {
 
 func (x *WatchApprovalsResponse) Reset() {
 	*x = WatchApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4594,7 +5084,7 @@ func (x *WatchApprovalsResponse) String() string {
 func (*WatchApprovalsResponse) ProtoMessage() {}
 
 func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4607,7 +5097,7 @@ func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchApprovalsResponse) GetKind() isWatchApprovalsResponse_Kind {
@@ -4683,7 +5173,7 @@ type EndedApproval struct {
 
 func (x *EndedApproval) Reset() {
 	*x = EndedApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +5185,7 @@ func (x *EndedApproval) String() string {
 func (*EndedApproval) ProtoMessage() {}
 
 func (x *EndedApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +5198,7 @@ func (x *EndedApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedApproval.ProtoReflect.Descriptor instead.
 func (*EndedApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EndedApproval) GetSessionId() string {
@@ -4736,7 +5226,7 @@ type ApprovalsHeartbeat struct {
 
 func (x *ApprovalsHeartbeat) Reset() {
 	*x = ApprovalsHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4748,7 +5238,7 @@ func (x *ApprovalsHeartbeat) String() string {
 func (*ApprovalsHeartbeat) ProtoMessage() {}
 
 func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4761,7 +5251,7 @@ func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalsHeartbeat.ProtoReflect.Descriptor instead.
 func (*ApprovalsHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ApprovalsHeartbeat) GetIsComplete() bool {
@@ -4775,7 +5265,7 @@ var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
-	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xe3\x05\n" +
+	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\x99\x06\n" +
 	"\fRouteRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -4796,7 +5286,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\rvalidate_only\x18\x0e \x01(\bR\fvalidateOnly\x12H\n" +
 	"\bmetadata\x18\x0f \x03(\v2,.agent_routing.v1.RouteRequest.MetadataEntryR\bmetadata\x12D\n" +
 	"\x10task_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0etaskExpireTime\x12#\n" +
-	"\rexplain_topic\x18\x11 \x01(\bR\fexplainTopic\x1a;\n" +
+	"\rexplain_topic\x18\x11 \x01(\bR\fexplainTopic\x124\n" +
+	"\adeliver\x18\x12 \x01(\x0e2\x1a.agent_routing.v1.DeliveryR\adeliver\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x14\n" +
@@ -5086,18 +5577,35 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12<\n" +
 	"\x06status\x18\x04 \x01(\x0e2$.agent_routing.v1.DegradedTurnStatusR\x06status\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xd6\x01\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\x90\x02\n" +
 	"\x13WatchSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12*\n" +
 	"\x0eafter_revision\x18\x03 \x01(\x03H\x00R\rafterRevision\x88\x01\x01\x12H\n" +
-	"\x12heartbeat_interval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatIntervalB\x11\n" +
-	"\x0f_after_revision\"\x8f\x01\n" +
+	"\x12heartbeat_interval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x128\n" +
+	"\ainclude\x18\x05 \x03(\x0e2\x1e.agent_routing.v1.WatchIncludeR\aincludeB\x11\n" +
+	"\x0f_after_revision\"\xf6\x01\n" +
 	"\x14WatchSessionResponse\x122\n" +
 	"\x06change\x18\x01 \x01(\v2\x18.agent_routing.v1.ChangeH\x00R\x06change\x12;\n" +
-	"\theartbeat\x18\x02 \x01(\v2\x1b.agent_routing.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04kind\"J\n" +
+	"\theartbeat\x18\x02 \x01(\v2\x1b.agent_routing.v1.HeartbeatH\x00R\theartbeat\x123\n" +
+	"\x05delta\x18\x03 \x01(\v2\x1b.agent_routing.v1.TurnDeltaH\x00R\x05delta\x120\n" +
+	"\x04note\x18\x04 \x01(\v2\x1a.agent_routing.v1.TurnNoteH\x00R\x04noteB\x06\n" +
+	"\x04kind\"\x9b\x01\n" +
+	"\tTurnDelta\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05begin\x18\x04 \x01(\x03R\x05begin\x12\x10\n" +
+	"\x03end\x18\x05 \x01(\x03R\x03end\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\"r\n" +
+	"\bTurnNote\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"J\n" +
 	"\x12RouteStreamRequest\x124\n" +
 	"\x05route\x18\x01 \x01(\v2\x1e.agent_routing.v1.RouteRequestR\x05route\"\xc2\x01\n" +
 	"\x13RouteStreamResponse\x12\x1d\n" +
@@ -5119,7 +5627,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x12WatchInboxResponse\x121\n" +
 	"\x04item\x18\x01 \x01(\v2\x1b.agent_routing.v1.InboxItemH\x00R\x04item\x12@\n" +
 	"\theartbeat\x18\x02 \x01(\v2 .agent_routing.v1.InboxHeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04kind\"\xa8\x02\n" +
+	"\x04kind\"\x81\x03\n" +
 	"\tInboxItem\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5129,9 +5637,12 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"leaseToken\x12/\n" +
 	"\x05lease\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x18\n" +
 	"\aattempt\x18\x06 \x01(\x05R\aattempt\x12?\n" +
-	"\rdispatch_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchTime\"3\n" +
+	"\rdispatch_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchTime\x126\n" +
+	"\bdeadline\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1f\n" +
+	"\vsteps_known\x18\t \x01(\x05R\n" +
+	"stepsKnown\"3\n" +
 	"\x0eInboxHeartbeat\x12!\n" +
-	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\"\xfc\x01\n" +
+	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\"\x92\x03\n" +
 	"\x0fKeepTurnRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5142,11 +5653,25 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\vlease_token\x18\x05 \x01(\tR\n" +
 	"leaseToken\x123\n" +
 	"\x06extend\x18\x06 \x01(\v2\x19.google.protobuf.DurationH\x00R\x06extend\x12\x1a\n" +
-	"\arelease\x18\a \x01(\bH\x00R\areleaseB\x05\n" +
-	"\x03act\"}\n" +
+	"\arelease\x18\a \x01(\bH\x00R\arelease\x12,\n" +
+	"\x05steps\x18\b \x03(\v2\x16.agent_routing.v1.StepR\x05steps\x12\x1d\n" +
+	"\n" +
+	"first_step\x18\t \x01(\x05R\tfirstStep\x12\x12\n" +
+	"\x04note\x18\n" +
+	" \x01(\tR\x04note\x123\n" +
+	"\x05delta\x18\v \x01(\v2\x1d.agent_routing.v1.AnswerDeltaR\x05deltaB\x05\n" +
+	"\x03act\"Q\n" +
+	"\vAnswerDelta\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
+	"\x06before\x18\x03 \x01(\tR\x06before\"\x85\x02\n" +
 	"\x10KeepTurnResponse\x128\n" +
 	"\x06status\x18\x01 \x01(\x0e2 .agent_routing.v1.KeepTurnStatusR\x06status\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x95\x01\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x126\n" +
+	"\bdeadline\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1f\n" +
+	"\vsteps_known\x18\x04 \x01(\x05R\n" +
+	"stepsKnown\x12-\n" +
+	"\x05relay\x18\x05 \x01(\x0e2\x17.agent_routing.v1.RelayR\x05relay\"\x95\x01\n" +
 	"\x14ListApprovalsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -5205,7 +5730,16 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x12DegradedTurnStatus\x12$\n" +
 	" DEGRADED_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bDEGRADED_TURN_STATUS_STORED\x10\x01\x12!\n" +
-	"\x1dDEGRADED_TURN_STATUS_CONFLICT\x10\x02*\x95\x01\n" +
+	"\x1dDEGRADED_TURN_STATUS_CONFLICT\x10\x02*y\n" +
+	"\fWatchInclude\x12\x1d\n" +
+	"\x19WATCH_INCLUDE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14WATCH_INCLUDE_DELTAS\x10\x01\x12\x17\n" +
+	"\x13WATCH_INCLUDE_NOTES\x10\x02\x12\x17\n" +
+	"\x13WATCH_INCLUDE_STEPS\x10\x03*>\n" +
+	"\x05Relay\x12\x15\n" +
+	"\x11RELAY_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vRELAY_LOCAL\x10\x01\x12\r\n" +
+	"\tRELAY_ALL\x10\x02*\x95\x01\n" +
 	"\x0eKeepTurnStatus\x12 \n" +
 	"\x1cKEEP_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15KEEP_TURN_STATUS_KEPT\x10\x01\x12\x1f\n" +
@@ -5245,218 +5779,233 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_routing_service_proto_rawDescData
 }
 
-var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
 	(DegradedTurnStatus)(0),          // 2: agent_routing.v1.DegradedTurnStatus
-	(KeepTurnStatus)(0),              // 3: agent_routing.v1.KeepTurnStatus
-	(*RouteRequest)(nil),             // 4: agent_routing.v1.RouteRequest
-	(*RouteResponse)(nil),            // 5: agent_routing.v1.RouteResponse
-	(*TopicTrace)(nil),               // 6: agent_routing.v1.TopicTrace
-	(*TopicCandidate)(nil),           // 7: agent_routing.v1.TopicCandidate
-	(*SetActiveAgentRequest)(nil),    // 8: agent_routing.v1.SetActiveAgentRequest
-	(*SetActiveAgentResponse)(nil),   // 9: agent_routing.v1.SetActiveAgentResponse
-	(*ClearActiveAgentRequest)(nil),  // 10: agent_routing.v1.ClearActiveAgentRequest
-	(*ClearActiveAgentResponse)(nil), // 11: agent_routing.v1.ClearActiveAgentResponse
-	(*StatusRequest)(nil),            // 12: agent_routing.v1.StatusRequest
-	(*StatusResponse)(nil),           // 13: agent_routing.v1.StatusResponse
-	(*PendingApproval)(nil),          // 14: agent_routing.v1.PendingApproval
-	(*Frame)(nil),                    // 15: agent_routing.v1.Frame
-	(*CompleteTurnRequest)(nil),      // 16: agent_routing.v1.CompleteTurnRequest
-	(*ProceedOutcome)(nil),           // 17: agent_routing.v1.ProceedOutcome
-	(*FollowUpOutcome)(nil),          // 18: agent_routing.v1.FollowUpOutcome
-	(*CompleteOutcome)(nil),          // 19: agent_routing.v1.CompleteOutcome
-	(*HandoffOutcome)(nil),           // 20: agent_routing.v1.HandoffOutcome
-	(*ApprovalNeededOutcome)(nil),    // 21: agent_routing.v1.ApprovalNeededOutcome
-	(*FailureOutcome)(nil),           // 22: agent_routing.v1.FailureOutcome
-	(*CompleteTurnResponse)(nil),     // 23: agent_routing.v1.CompleteTurnResponse
-	(*ResumeTaskRequest)(nil),        // 24: agent_routing.v1.ResumeTaskRequest
-	(*ResumeTaskResponse)(nil),       // 25: agent_routing.v1.ResumeTaskResponse
-	(*ListTasksRequest)(nil),         // 26: agent_routing.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 27: agent_routing.v1.ListTasksResponse
-	(*ListTurnsRequest)(nil),         // 28: agent_routing.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),        // 29: agent_routing.v1.ListTurnsResponse
-	(*ListAgentsRequest)(nil),        // 30: agent_routing.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 31: agent_routing.v1.ListAgentsResponse
-	(*ReportDegradedRequest)(nil),    // 32: agent_routing.v1.ReportDegradedRequest
-	(*DegradedTurn)(nil),             // 33: agent_routing.v1.DegradedTurn
-	(*ReportDegradedResponse)(nil),   // 34: agent_routing.v1.ReportDegradedResponse
-	(*DegradedTurnResult)(nil),       // 35: agent_routing.v1.DegradedTurnResult
-	(*WatchSessionRequest)(nil),      // 36: agent_routing.v1.WatchSessionRequest
-	(*WatchSessionResponse)(nil),     // 37: agent_routing.v1.WatchSessionResponse
-	(*RouteStreamRequest)(nil),       // 38: agent_routing.v1.RouteStreamRequest
-	(*RouteStreamResponse)(nil),      // 39: agent_routing.v1.RouteStreamResponse
-	(*WatchInboxRequest)(nil),        // 40: agent_routing.v1.WatchInboxRequest
-	(*WatchInboxResponse)(nil),       // 41: agent_routing.v1.WatchInboxResponse
-	(*InboxItem)(nil),                // 42: agent_routing.v1.InboxItem
-	(*InboxHeartbeat)(nil),           // 43: agent_routing.v1.InboxHeartbeat
-	(*KeepTurnRequest)(nil),          // 44: agent_routing.v1.KeepTurnRequest
-	(*KeepTurnResponse)(nil),         // 45: agent_routing.v1.KeepTurnResponse
-	(*ListApprovalsRequest)(nil),     // 46: agent_routing.v1.ListApprovalsRequest
-	(*ListApprovalsResponse)(nil),    // 47: agent_routing.v1.ListApprovalsResponse
-	(*WaitingApproval)(nil),          // 48: agent_routing.v1.WaitingApproval
-	(*WatchApprovalsRequest)(nil),    // 49: agent_routing.v1.WatchApprovalsRequest
-	(*WatchApprovalsResponse)(nil),   // 50: agent_routing.v1.WatchApprovalsResponse
-	(*EndedApproval)(nil),            // 51: agent_routing.v1.EndedApproval
-	(*ApprovalsHeartbeat)(nil),       // 52: agent_routing.v1.ApprovalsHeartbeat
-	nil,                              // 53: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 54: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 55: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 56: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 57: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 58: google.protobuf.Timestamp
-	(*Dispatch)(nil),                 // 59: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 60: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 61: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 62: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 63: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 64: google.protobuf.Struct
-	(HandoffMode)(0),                 // 65: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 66: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 67: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 68: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 69: agent_routing.v1.Task
-	(*Step)(nil),                     // 70: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 71: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 72: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 73: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 74: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 75: agent_routing.v1.Turn
-	(*Change)(nil),                   // 76: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 77: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 78: google.rpc.Status
+	(WatchInclude)(0),                // 3: agent_routing.v1.WatchInclude
+	(Relay)(0),                       // 4: agent_routing.v1.Relay
+	(KeepTurnStatus)(0),              // 5: agent_routing.v1.KeepTurnStatus
+	(*RouteRequest)(nil),             // 6: agent_routing.v1.RouteRequest
+	(*RouteResponse)(nil),            // 7: agent_routing.v1.RouteResponse
+	(*TopicTrace)(nil),               // 8: agent_routing.v1.TopicTrace
+	(*TopicCandidate)(nil),           // 9: agent_routing.v1.TopicCandidate
+	(*SetActiveAgentRequest)(nil),    // 10: agent_routing.v1.SetActiveAgentRequest
+	(*SetActiveAgentResponse)(nil),   // 11: agent_routing.v1.SetActiveAgentResponse
+	(*ClearActiveAgentRequest)(nil),  // 12: agent_routing.v1.ClearActiveAgentRequest
+	(*ClearActiveAgentResponse)(nil), // 13: agent_routing.v1.ClearActiveAgentResponse
+	(*StatusRequest)(nil),            // 14: agent_routing.v1.StatusRequest
+	(*StatusResponse)(nil),           // 15: agent_routing.v1.StatusResponse
+	(*PendingApproval)(nil),          // 16: agent_routing.v1.PendingApproval
+	(*Frame)(nil),                    // 17: agent_routing.v1.Frame
+	(*CompleteTurnRequest)(nil),      // 18: agent_routing.v1.CompleteTurnRequest
+	(*ProceedOutcome)(nil),           // 19: agent_routing.v1.ProceedOutcome
+	(*FollowUpOutcome)(nil),          // 20: agent_routing.v1.FollowUpOutcome
+	(*CompleteOutcome)(nil),          // 21: agent_routing.v1.CompleteOutcome
+	(*HandoffOutcome)(nil),           // 22: agent_routing.v1.HandoffOutcome
+	(*ApprovalNeededOutcome)(nil),    // 23: agent_routing.v1.ApprovalNeededOutcome
+	(*FailureOutcome)(nil),           // 24: agent_routing.v1.FailureOutcome
+	(*CompleteTurnResponse)(nil),     // 25: agent_routing.v1.CompleteTurnResponse
+	(*ResumeTaskRequest)(nil),        // 26: agent_routing.v1.ResumeTaskRequest
+	(*ResumeTaskResponse)(nil),       // 27: agent_routing.v1.ResumeTaskResponse
+	(*ListTasksRequest)(nil),         // 28: agent_routing.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 29: agent_routing.v1.ListTasksResponse
+	(*ListTurnsRequest)(nil),         // 30: agent_routing.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),        // 31: agent_routing.v1.ListTurnsResponse
+	(*ListAgentsRequest)(nil),        // 32: agent_routing.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 33: agent_routing.v1.ListAgentsResponse
+	(*ReportDegradedRequest)(nil),    // 34: agent_routing.v1.ReportDegradedRequest
+	(*DegradedTurn)(nil),             // 35: agent_routing.v1.DegradedTurn
+	(*ReportDegradedResponse)(nil),   // 36: agent_routing.v1.ReportDegradedResponse
+	(*DegradedTurnResult)(nil),       // 37: agent_routing.v1.DegradedTurnResult
+	(*WatchSessionRequest)(nil),      // 38: agent_routing.v1.WatchSessionRequest
+	(*WatchSessionResponse)(nil),     // 39: agent_routing.v1.WatchSessionResponse
+	(*TurnDelta)(nil),                // 40: agent_routing.v1.TurnDelta
+	(*TurnNote)(nil),                 // 41: agent_routing.v1.TurnNote
+	(*RouteStreamRequest)(nil),       // 42: agent_routing.v1.RouteStreamRequest
+	(*RouteStreamResponse)(nil),      // 43: agent_routing.v1.RouteStreamResponse
+	(*WatchInboxRequest)(nil),        // 44: agent_routing.v1.WatchInboxRequest
+	(*WatchInboxResponse)(nil),       // 45: agent_routing.v1.WatchInboxResponse
+	(*InboxItem)(nil),                // 46: agent_routing.v1.InboxItem
+	(*InboxHeartbeat)(nil),           // 47: agent_routing.v1.InboxHeartbeat
+	(*KeepTurnRequest)(nil),          // 48: agent_routing.v1.KeepTurnRequest
+	(*AnswerDelta)(nil),              // 49: agent_routing.v1.AnswerDelta
+	(*KeepTurnResponse)(nil),         // 50: agent_routing.v1.KeepTurnResponse
+	(*ListApprovalsRequest)(nil),     // 51: agent_routing.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),    // 52: agent_routing.v1.ListApprovalsResponse
+	(*WaitingApproval)(nil),          // 53: agent_routing.v1.WaitingApproval
+	(*WatchApprovalsRequest)(nil),    // 54: agent_routing.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),   // 55: agent_routing.v1.WatchApprovalsResponse
+	(*EndedApproval)(nil),            // 56: agent_routing.v1.EndedApproval
+	(*ApprovalsHeartbeat)(nil),       // 57: agent_routing.v1.ApprovalsHeartbeat
+	nil,                              // 58: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 59: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 60: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 61: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 62: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 63: google.protobuf.Timestamp
+	(Delivery)(0),                    // 64: agent_routing.v1.Delivery
+	(*Dispatch)(nil),                 // 65: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 66: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 67: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 68: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 69: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 70: google.protobuf.Struct
+	(HandoffMode)(0),                 // 71: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 72: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 73: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 74: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 75: agent_routing.v1.Task
+	(*Step)(nil),                     // 76: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 77: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 78: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 79: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 80: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 81: agent_routing.v1.Turn
+	(*Change)(nil),                   // 82: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 83: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 84: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	57,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	53,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	58,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	59,  // 3: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	60,  // 4: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	61,  // 5: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	6,   // 6: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
-	0,   // 7: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
-	7,   // 8: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	62,  // 9: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	63,  // 10: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	64,  // 11: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	65,  // 12: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	66,  // 13: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	67,  // 14: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	62,  // 15: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	59,  // 16: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	68,  // 17: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	66,  // 18: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	66,  // 19: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	66,  // 20: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	66,  // 21: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	58,  // 22: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	15,  // 23: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	69,  // 24: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	59,  // 25: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	58,  // 26: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	58,  // 27: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	54,  // 28: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	14,  // 29: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	61,  // 30: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	66,  // 31: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	58,  // 32: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	64,  // 33: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
-	58,  // 34: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
-	66,  // 35: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	58,  // 36: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	57,  // 37: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	17,  // 38: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	18,  // 39: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	19,  // 40: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	20,  // 41: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	21,  // 42: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	22,  // 43: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	70,  // 44: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	71,  // 45: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	64,  // 46: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	65,  // 47: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	64,  // 48: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
-	72,  // 49: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	73,  // 50: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	59,  // 51: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	66,  // 52: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	62,  // 53: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	74,  // 54: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	59,  // 55: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	73,  // 56: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	69,  // 57: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	1,   // 58: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	75,  // 59: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	66,  // 60: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	55,  // 61: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	56,  // 62: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	33,  // 63: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	57,  // 64: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	57,  // 65: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	58,  // 66: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	35,  // 67: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
-	2,   // 68: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	71,  // 69: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	76,  // 70: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	77,  // 71: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	4,   // 72: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	5,   // 73: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	78,  // 74: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	71,  // 75: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	71,  // 76: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	42,  // 77: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	43,  // 78: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	59,  // 79: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	71,  // 80: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	58,  // 81: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	71,  // 82: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	3,   // 83: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	71,  // 84: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	48,  // 85: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
-	14,  // 86: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
-	71,  // 87: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	48,  // 88: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
-	51,  // 89: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
-	52,  // 90: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	4,   // 91: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	8,   // 92: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	10,  // 93: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	12,  // 94: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	16,  // 95: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	24,  // 96: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	32,  // 97: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	26,  // 98: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	28,  // 99: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	30,  // 100: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	36,  // 101: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	40,  // 102: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	44,  // 103: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	46,  // 104: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	49,  // 105: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	38,  // 106: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	5,   // 107: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	9,   // 108: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	11,  // 109: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	13,  // 110: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	23,  // 111: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	25,  // 112: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	34,  // 113: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	27,  // 114: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	29,  // 115: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	31,  // 116: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	37,  // 117: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	41,  // 118: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	45,  // 119: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	47,  // 120: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	50,  // 121: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	39,  // 122: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	107, // [107:123] is the sub-list for method output_type
-	91,  // [91:107] is the sub-list for method input_type
-	91,  // [91:91] is the sub-list for extension type_name
-	91,  // [91:91] is the sub-list for extension extendee
-	0,   // [0:91] is the sub-list for field type_name
+	62,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	58,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	63,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	64,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
+	65,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	66,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	67,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	8,   // 7: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
+	0,   // 8: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
+	9,   // 9: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
+	68,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	69,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	70,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	71,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	72,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	73,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	68,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	65,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	74,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	72,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	72,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	72,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	72,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	63,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	17,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	75,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	65,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	63,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	63,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	59,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	16,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	67,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	72,  // 32: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	63,  // 33: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	70,  // 34: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	63,  // 35: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	72,  // 36: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	63,  // 37: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	62,  // 38: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	19,  // 39: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	20,  // 40: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	21,  // 41: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	22,  // 42: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	23,  // 43: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	24,  // 44: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	76,  // 45: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	77,  // 46: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	70,  // 47: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	71,  // 48: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	70,  // 49: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	78,  // 50: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	79,  // 51: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	65,  // 52: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	72,  // 53: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	68,  // 54: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	80,  // 55: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	65,  // 56: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	79,  // 57: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	75,  // 58: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,   // 59: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	81,  // 60: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	72,  // 61: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	60,  // 62: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	61,  // 63: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	35,  // 64: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	62,  // 65: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	62,  // 66: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	63,  // 67: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	37,  // 68: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,   // 69: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	77,  // 70: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	3,   // 71: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
+	82,  // 72: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	83,  // 73: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	40,  // 74: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
+	41,  // 75: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
+	6,   // 76: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	7,   // 77: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	84,  // 78: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	77,  // 79: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	77,  // 80: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	46,  // 81: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	47,  // 82: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	65,  // 83: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	77,  // 84: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	63,  // 85: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	63,  // 86: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
+	77,  // 87: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	76,  // 88: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
+	49,  // 89: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
+	5,   // 90: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	77,  // 91: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	63,  // 92: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
+	4,   // 93: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
+	53,  // 94: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	16,  // 95: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	77,  // 96: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	53,  // 97: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	56,  // 98: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	57,  // 99: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	6,   // 100: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 101: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 102: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 103: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	18,  // 104: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	26,  // 105: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	34,  // 106: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	28,  // 107: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	30,  // 108: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	32,  // 109: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	38,  // 110: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	44,  // 111: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	48,  // 112: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	51,  // 113: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	54,  // 114: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	42,  // 115: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 116: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 117: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 118: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 119: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	25,  // 120: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	27,  // 121: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	36,  // 122: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	29,  // 123: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	31,  // 124: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	33,  // 125: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	39,  // 126: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	45,  // 127: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	50,  // 128: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	52,  // 129: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	55,  // 130: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	43,  // 131: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	116, // [116:132] is the sub-list for method output_type
+	100, // [100:116] is the sub-list for method input_type
+	100, // [100:100] is the sub-list for extension type_name
+	100, // [100:100] is the sub-list for extension extendee
+	0,   // [0:100] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -5488,20 +6037,22 @@ func file_agent_routing_v1_routing_service_proto_init() {
 	file_agent_routing_v1_routing_service_proto_msgTypes[33].OneofWrappers = []any{
 		(*WatchSessionResponse_Change)(nil),
 		(*WatchSessionResponse_Heartbeat)(nil),
+		(*WatchSessionResponse_Delta)(nil),
+		(*WatchSessionResponse_Note)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[35].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[37].OneofWrappers = []any{
 		(*RouteStreamResponse_Route)(nil),
 		(*RouteStreamResponse_Error)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[37].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[39].OneofWrappers = []any{
 		(*WatchInboxResponse_Item)(nil),
 		(*WatchInboxResponse_Heartbeat)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[40].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[42].OneofWrappers = []any{
 		(*KeepTurnRequest_Extend)(nil),
 		(*KeepTurnRequest_Release)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[46].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[49].OneofWrappers = []any{
 		(*WatchApprovalsResponse_Waiting)(nil),
 		(*WatchApprovalsResponse_Ended)(nil),
 		(*WatchApprovalsResponse_Heartbeat)(nil),
@@ -5511,8 +6062,8 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   53,
+			NumEnums:      6,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

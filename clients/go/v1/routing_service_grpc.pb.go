@@ -117,7 +117,8 @@ type RoutingServiceClient interface {
 	// lapses is offered again, to any worker on any replica; after five leases without an answer it is
 	// abandoned. The first message is a heartbeat with the resume token.
 	WatchInbox(ctx context.Context, in *WatchInboxRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchInboxResponse], error)
-	// Extends a worker's lease on a turn, or gives it back.
+	// Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
+	// of the answer while the agent works.
 	KeepTurn(ctx context.Context, in *KeepTurnRequest, opts ...grpc.CallOption) (*KeepTurnResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the
@@ -413,7 +414,8 @@ type RoutingServiceServer interface {
 	// lapses is offered again, to any worker on any replica; after five leases without an answer it is
 	// abandoned. The first message is a heartbeat with the resume token.
 	WatchInbox(*WatchInboxRequest, grpc.ServerStreamingServer[WatchInboxResponse]) error
-	// Extends a worker's lease on a turn, or gives it back.
+	// Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
+	// of the answer while the agent works.
 	KeepTurn(context.Context, *KeepTurnRequest) (*KeepTurnResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the

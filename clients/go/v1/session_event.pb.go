@@ -175,7 +175,7 @@ const (
 	// A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
 	// abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_OPEN_TURNS TurnAbandonCause = 1
-	// The registry's turn_timeout passed.
+	// The deadline passed: the turn_timeout of the agent or of the registry, or as KeepTurn extended it.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_TIMEOUT TurnAbandonCause = 2
 	// The user sent "/reset".
 	TurnAbandonCause_TURN_ABANDON_CAUSE_RESET TurnAbandonCause = 3
@@ -518,6 +518,8 @@ type SessionEvent struct {
 	//	*SessionEvent_ApprovalDecided
 	//	*SessionEvent_ApprovalWithdrawn
 	//	*SessionEvent_ApprovalExpired
+	//	*SessionEvent_TurnExtended
+	//	*SessionEvent_StepsReported
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -861,6 +863,24 @@ func (x *SessionEvent) GetApprovalExpired() *ApprovalExpired {
 	return nil
 }
 
+func (x *SessionEvent) GetTurnExtended() *TurnExtended {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_TurnExtended); ok {
+			return x.TurnExtended
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetStepsReported() *StepsReported {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_StepsReported); ok {
+			return x.StepsReported
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -1006,6 +1026,17 @@ type SessionEvent_ApprovalExpired struct {
 	ApprovalExpired *ApprovalExpired `protobuf:"bytes,35,opt,name=approval_expired,json=approvalExpired,proto3,oneof"`
 }
 
+type SessionEvent_TurnExtended struct {
+	// A worker goes on with its turn, which got a later deadline.
+	TurnExtended *TurnExtended `protobuf:"bytes,36,opt,name=turn_extended,json=turnExtended,proto3,oneof"`
+}
+
+type SessionEvent_StepsReported struct {
+	// An agent reported what it has done in its turn so far. WatchSession sends it only with
+	// WATCH_INCLUDE_STEPS.
+	StepsReported *StepsReported `protobuf:"bytes,37,opt,name=steps_reported,json=stepsReported,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -1061,6 +1092,10 @@ func (*SessionEvent_ApprovalDecided) isSessionEvent_Kind() {}
 func (*SessionEvent_ApprovalWithdrawn) isSessionEvent_Kind() {}
 
 func (*SessionEvent_ApprovalExpired) isSessionEvent_Kind() {}
+
+func (*SessionEvent_TurnExtended) isSessionEvent_Kind() {}
+
+func (*SessionEvent_StepsReported) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -1825,6 +1860,162 @@ func (x *TurnAbandoned) GetCause() TurnAbandonCause {
 	return TurnAbandonCause_TURN_ABANDON_CAUSE_UNSPECIFIED
 }
 
+// A worker goes on with its turn, which got a later deadline.
+type TurnExtended struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The open request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The agent that works on it.
+	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// When the turn is abandoned now, unless it is answered or extended again.
+	Deadline      *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnExtended) Reset() {
+	*x = TurnExtended{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnExtended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnExtended) ProtoMessage() {}
+
+func (x *TurnExtended) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnExtended.ProtoReflect.Descriptor instead.
+func (*TurnExtended) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TurnExtended) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *TurnExtended) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *TurnExtended) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+// An agent reported what it has done in its turn so far.
+type StepsReported struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The open request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The task.
+	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The agent that works on it.
+	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The lease under which they were reported: 1 for the first.
+	Attempt int32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// The number of the first of these steps in the attempt, from 0.
+	FirstStep int32 `protobuf:"varint,5,opt,name=first_step,json=firstStep,proto3" json:"first_step,omitempty"`
+	// The steps. input and output are set for operators and the agent itself, or if the registry has
+	// steps: shown for the agent; in AdminService they are empty.
+	Steps         []*Step `protobuf:"bytes,6,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepsReported) Reset() {
+	*x = StepsReported{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepsReported) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepsReported) ProtoMessage() {}
+
+func (x *StepsReported) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepsReported.ProtoReflect.Descriptor instead.
+func (*StepsReported) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StepsReported) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *StepsReported) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *StepsReported) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *StepsReported) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *StepsReported) GetFirstStep() int32 {
+	if x != nil {
+		return x.FirstStep
+	}
+	return 0
+}
+
+func (x *StepsReported) GetSteps() []*Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
 // A command was answered. The other events of the change say what it changed.
 type CommandHandled struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1838,7 +2029,7 @@ type CommandHandled struct {
 
 func (x *CommandHandled) Reset() {
 	*x = CommandHandled{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2041,7 @@ func (x *CommandHandled) String() string {
 func (*CommandHandled) ProtoMessage() {}
 
 func (x *CommandHandled) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2054,7 @@ func (x *CommandHandled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandHandled.ProtoReflect.Descriptor instead.
 func (*CommandHandled) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CommandHandled) GetCommand() string {
@@ -1893,7 +2084,7 @@ type TaskCreated struct {
 
 func (x *TaskCreated) Reset() {
 	*x = TaskCreated{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2096,7 @@ func (x *TaskCreated) String() string {
 func (*TaskCreated) ProtoMessage() {}
 
 func (x *TaskCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2109,7 @@ func (x *TaskCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCreated.ProtoReflect.Descriptor instead.
 func (*TaskCreated) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TaskCreated) GetTaskId() string {
@@ -1952,7 +2143,7 @@ type TaskPaused struct {
 
 func (x *TaskPaused) Reset() {
 	*x = TaskPaused{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2155,7 @@ func (x *TaskPaused) String() string {
 func (*TaskPaused) ProtoMessage() {}
 
 func (x *TaskPaused) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2168,7 @@ func (x *TaskPaused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskPaused.ProtoReflect.Descriptor instead.
 func (*TaskPaused) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TaskPaused) GetTaskId() string {
@@ -2025,7 +2216,7 @@ type TaskResumed struct {
 
 func (x *TaskResumed) Reset() {
 	*x = TaskResumed{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2228,7 @@ func (x *TaskResumed) String() string {
 func (*TaskResumed) ProtoMessage() {}
 
 func (x *TaskResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2241,7 @@ func (x *TaskResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResumed.ProtoReflect.Descriptor instead.
 func (*TaskResumed) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TaskResumed) GetTaskId() string {
@@ -2105,7 +2296,7 @@ type ApprovalRequested struct {
 
 func (x *ApprovalRequested) Reset() {
 	*x = ApprovalRequested{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2308,7 @@ func (x *ApprovalRequested) String() string {
 func (*ApprovalRequested) ProtoMessage() {}
 
 func (x *ApprovalRequested) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2321,7 @@ func (x *ApprovalRequested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalRequested.ProtoReflect.Descriptor instead.
 func (*ApprovalRequested) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ApprovalRequested) GetTaskId() string {
@@ -2199,7 +2390,7 @@ type ApprovalVoted struct {
 
 func (x *ApprovalVoted) Reset() {
 	*x = ApprovalVoted{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2402,7 @@ func (x *ApprovalVoted) String() string {
 func (*ApprovalVoted) ProtoMessage() {}
 
 func (x *ApprovalVoted) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2415,7 @@ func (x *ApprovalVoted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalVoted.ProtoReflect.Descriptor instead.
 func (*ApprovalVoted) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ApprovalVoted) GetTaskId() string {
@@ -2276,7 +2467,7 @@ type ApprovalDecided struct {
 
 func (x *ApprovalDecided) Reset() {
 	*x = ApprovalDecided{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2479,7 @@ func (x *ApprovalDecided) String() string {
 func (*ApprovalDecided) ProtoMessage() {}
 
 func (x *ApprovalDecided) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2492,7 @@ func (x *ApprovalDecided) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalDecided.ProtoReflect.Descriptor instead.
 func (*ApprovalDecided) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApprovalDecided) GetTaskId() string {
@@ -2361,7 +2552,7 @@ type ApprovalWithdrawn struct {
 
 func (x *ApprovalWithdrawn) Reset() {
 	*x = ApprovalWithdrawn{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2373,7 +2564,7 @@ func (x *ApprovalWithdrawn) String() string {
 func (*ApprovalWithdrawn) ProtoMessage() {}
 
 func (x *ApprovalWithdrawn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2386,7 +2577,7 @@ func (x *ApprovalWithdrawn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalWithdrawn.ProtoReflect.Descriptor instead.
 func (*ApprovalWithdrawn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ApprovalWithdrawn) GetTaskId() string {
@@ -2423,7 +2614,7 @@ type ApprovalExpired struct {
 
 func (x *ApprovalExpired) Reset() {
 	*x = ApprovalExpired{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2626,7 @@ func (x *ApprovalExpired) String() string {
 func (*ApprovalExpired) ProtoMessage() {}
 
 func (x *ApprovalExpired) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2639,7 @@ func (x *ApprovalExpired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalExpired.ProtoReflect.Descriptor instead.
 func (*ApprovalExpired) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ApprovalExpired) GetTaskId() string {
@@ -2480,7 +2671,7 @@ type TaskCompleted struct {
 
 func (x *TaskCompleted) Reset() {
 	*x = TaskCompleted{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2683,7 @@ func (x *TaskCompleted) String() string {
 func (*TaskCompleted) ProtoMessage() {}
 
 func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2696,7 @@ func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCompleted.ProtoReflect.Descriptor instead.
 func (*TaskCompleted) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TaskCompleted) GetTaskId() string {
@@ -2544,7 +2735,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2747,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2760,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -2606,7 +2797,7 @@ type TaskCancelled struct {
 
 func (x *TaskCancelled) Reset() {
 	*x = TaskCancelled{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2618,7 +2809,7 @@ func (x *TaskCancelled) String() string {
 func (*TaskCancelled) ProtoMessage() {}
 
 func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2631,7 +2822,7 @@ func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCancelled.ProtoReflect.Descriptor instead.
 func (*TaskCancelled) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskCancelled) GetTaskId() string {
@@ -2661,7 +2852,7 @@ type StickinessExpired struct {
 
 func (x *StickinessExpired) Reset() {
 	*x = StickinessExpired{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2864,7 @@ func (x *StickinessExpired) String() string {
 func (*StickinessExpired) ProtoMessage() {}
 
 func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2877,7 @@ func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StickinessExpired.ProtoReflect.Descriptor instead.
 func (*StickinessExpired) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StickinessExpired) GetAgent() *Agent {
@@ -2718,7 +2909,7 @@ type HandoffRefused struct {
 
 func (x *HandoffRefused) Reset() {
 	*x = HandoffRefused{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +2921,7 @@ func (x *HandoffRefused) String() string {
 func (*HandoffRefused) ProtoMessage() {}
 
 func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +2934,7 @@ func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffRefused.ProtoReflect.Descriptor instead.
 func (*HandoffRefused) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HandoffRefused) GetHandoff() *Handoff {
@@ -2784,7 +2975,7 @@ type SwitchSuggested struct {
 
 func (x *SwitchSuggested) Reset() {
 	*x = SwitchSuggested{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +2987,7 @@ func (x *SwitchSuggested) String() string {
 func (*SwitchSuggested) ProtoMessage() {}
 
 func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +3000,7 @@ func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchSuggested.ProtoReflect.Descriptor instead.
 func (*SwitchSuggested) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SwitchSuggested) GetSuggestion() *Suggestion {
@@ -2857,7 +3048,7 @@ type SwitchAnswered struct {
 
 func (x *SwitchAnswered) Reset() {
 	*x = SwitchAnswered{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3060,7 @@ func (x *SwitchAnswered) String() string {
 func (*SwitchAnswered) ProtoMessage() {}
 
 func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3073,7 @@ func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchAnswered.ProtoReflect.Descriptor instead.
 func (*SwitchAnswered) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SwitchAnswered) GetSuggestionId() string {
@@ -2934,7 +3125,7 @@ type StickinessSwitched struct {
 
 func (x *StickinessSwitched) Reset() {
 	*x = StickinessSwitched{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3137,7 @@ func (x *StickinessSwitched) String() string {
 func (*StickinessSwitched) ProtoMessage() {}
 
 func (x *StickinessSwitched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3150,7 @@ func (x *StickinessSwitched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StickinessSwitched.ProtoReflect.Descriptor instead.
 func (*StickinessSwitched) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StickinessSwitched) GetEnabled() bool {
@@ -3023,7 +3214,7 @@ type OperatorAct struct {
 
 func (x *OperatorAct) Reset() {
 	*x = OperatorAct{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3226,7 @@ func (x *OperatorAct) String() string {
 func (*OperatorAct) ProtoMessage() {}
 
 func (x *OperatorAct) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3239,7 @@ func (x *OperatorAct) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorAct.ProtoReflect.Descriptor instead.
 func (*OperatorAct) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OperatorAct) GetMethod() string {
@@ -3083,7 +3274,7 @@ type SessionPurged struct {
 
 func (x *SessionPurged) Reset() {
 	*x = SessionPurged{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3286,7 @@ func (x *SessionPurged) String() string {
 func (*SessionPurged) ProtoMessage() {}
 
 func (x *SessionPurged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3299,7 @@ func (x *SessionPurged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPurged.ProtoReflect.Descriptor instead.
 func (*SessionPurged) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SessionPurged) GetReason() string {
@@ -3129,7 +3320,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe3\x12\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xf4\x13\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -3171,7 +3362,9 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x0eapproval_voted\x18  \x01(\v2\x1f.agent_routing.v1.ApprovalVotedH\x00R\rapprovalVoted\x12N\n" +
 	"\x10approval_decided\x18! \x01(\v2!.agent_routing.v1.ApprovalDecidedH\x00R\x0fapprovalDecided\x12T\n" +
 	"\x12approval_withdrawn\x18\" \x01(\v2#.agent_routing.v1.ApprovalWithdrawnH\x00R\x11approvalWithdrawn\x12N\n" +
-	"\x10approval_expired\x18# \x01(\v2!.agent_routing.v1.ApprovalExpiredH\x00R\x0fapprovalExpiredB\x06\n" +
+	"\x10approval_expired\x18# \x01(\v2!.agent_routing.v1.ApprovalExpiredH\x00R\x0fapprovalExpired\x12E\n" +
+	"\rturn_extended\x18$ \x01(\v2\x1e.agent_routing.v1.TurnExtendedH\x00R\fturnExtended\x12H\n" +
+	"\x0esteps_reported\x18% \x01(\v2\x1f.agent_routing.v1.StepsReportedH\x00R\rstepsReportedB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -3233,7 +3426,21 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
 	"\x05agent\x18\x02 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x128\n" +
-	"\x05cause\x18\x03 \x01(\x0e2\".agent_routing.v1.TurnAbandonCauseR\x05cause\"Y\n" +
+	"\x05cause\x18\x03 \x01(\x0e2\".agent_routing.v1.TurnAbandonCauseR\x05cause\"\x94\x01\n" +
+	"\fTurnExtended\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
+	"\x05agent\x18\x02 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x126\n" +
+	"\bdeadline\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\"\xdd\x01\n" +
+	"\rStepsReported\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12-\n" +
+	"\x05agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x18\n" +
+	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x1d\n" +
+	"\n" +
+	"first_step\x18\x05 \x01(\x05R\tfirstStep\x12,\n" +
+	"\x05steps\x18\x06 \x03(\v2\x16.agent_routing.v1.StepR\x05steps\"Y\n" +
 	"\x0eCommandHandled\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12-\n" +
 	"\x05agent\x18\x02 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\"c\n" +
@@ -3385,7 +3592,7 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
@@ -3405,43 +3612,46 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(*LockReleased)(nil),            // 15: agent_routing.v1.LockReleased
 	(*TurnCompleted)(nil),           // 16: agent_routing.v1.TurnCompleted
 	(*TurnAbandoned)(nil),           // 17: agent_routing.v1.TurnAbandoned
-	(*CommandHandled)(nil),          // 18: agent_routing.v1.CommandHandled
-	(*TaskCreated)(nil),             // 19: agent_routing.v1.TaskCreated
-	(*TaskPaused)(nil),              // 20: agent_routing.v1.TaskPaused
-	(*TaskResumed)(nil),             // 21: agent_routing.v1.TaskResumed
-	(*ApprovalRequested)(nil),       // 22: agent_routing.v1.ApprovalRequested
-	(*ApprovalVoted)(nil),           // 23: agent_routing.v1.ApprovalVoted
-	(*ApprovalDecided)(nil),         // 24: agent_routing.v1.ApprovalDecided
-	(*ApprovalWithdrawn)(nil),       // 25: agent_routing.v1.ApprovalWithdrawn
-	(*ApprovalExpired)(nil),         // 26: agent_routing.v1.ApprovalExpired
-	(*TaskCompleted)(nil),           // 27: agent_routing.v1.TaskCompleted
-	(*TaskFailed)(nil),              // 28: agent_routing.v1.TaskFailed
-	(*TaskCancelled)(nil),           // 29: agent_routing.v1.TaskCancelled
-	(*StickinessExpired)(nil),       // 30: agent_routing.v1.StickinessExpired
-	(*HandoffRefused)(nil),          // 31: agent_routing.v1.HandoffRefused
-	(*SwitchSuggested)(nil),         // 32: agent_routing.v1.SwitchSuggested
-	(*SwitchAnswered)(nil),          // 33: agent_routing.v1.SwitchAnswered
-	(*StickinessSwitched)(nil),      // 34: agent_routing.v1.StickinessSwitched
-	(*OperatorAct)(nil),             // 35: agent_routing.v1.OperatorAct
-	(*SessionPurged)(nil),           // 36: agent_routing.v1.SessionPurged
-	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 38: agent_routing.v1.Agent
-	(RouteReason)(0),                // 39: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 40: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 41: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 42: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 43: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 44: google.protobuf.Duration
-	(*Resume)(nil),                  // 45: agent_routing.v1.Resume
-	(*structpb.Struct)(nil),         // 46: google.protobuf.Struct
-	(Decision)(0),                   // 47: agent_routing.v1.Decision
-	(*Verdict)(nil),                 // 48: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 49: agent_routing.v1.Suggestion
+	(*TurnExtended)(nil),            // 18: agent_routing.v1.TurnExtended
+	(*StepsReported)(nil),           // 19: agent_routing.v1.StepsReported
+	(*CommandHandled)(nil),          // 20: agent_routing.v1.CommandHandled
+	(*TaskCreated)(nil),             // 21: agent_routing.v1.TaskCreated
+	(*TaskPaused)(nil),              // 22: agent_routing.v1.TaskPaused
+	(*TaskResumed)(nil),             // 23: agent_routing.v1.TaskResumed
+	(*ApprovalRequested)(nil),       // 24: agent_routing.v1.ApprovalRequested
+	(*ApprovalVoted)(nil),           // 25: agent_routing.v1.ApprovalVoted
+	(*ApprovalDecided)(nil),         // 26: agent_routing.v1.ApprovalDecided
+	(*ApprovalWithdrawn)(nil),       // 27: agent_routing.v1.ApprovalWithdrawn
+	(*ApprovalExpired)(nil),         // 28: agent_routing.v1.ApprovalExpired
+	(*TaskCompleted)(nil),           // 29: agent_routing.v1.TaskCompleted
+	(*TaskFailed)(nil),              // 30: agent_routing.v1.TaskFailed
+	(*TaskCancelled)(nil),           // 31: agent_routing.v1.TaskCancelled
+	(*StickinessExpired)(nil),       // 32: agent_routing.v1.StickinessExpired
+	(*HandoffRefused)(nil),          // 33: agent_routing.v1.HandoffRefused
+	(*SwitchSuggested)(nil),         // 34: agent_routing.v1.SwitchSuggested
+	(*SwitchAnswered)(nil),          // 35: agent_routing.v1.SwitchAnswered
+	(*StickinessSwitched)(nil),      // 36: agent_routing.v1.StickinessSwitched
+	(*OperatorAct)(nil),             // 37: agent_routing.v1.OperatorAct
+	(*SessionPurged)(nil),           // 38: agent_routing.v1.SessionPurged
+	(*timestamppb.Timestamp)(nil),   // 39: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 40: agent_routing.v1.Agent
+	(RouteReason)(0),                // 41: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 42: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 43: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 44: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 45: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 46: google.protobuf.Duration
+	(*Step)(nil),                    // 47: agent_routing.v1.Step
+	(*Resume)(nil),                  // 48: agent_routing.v1.Resume
+	(*structpb.Struct)(nil),         // 49: google.protobuf.Struct
+	(Decision)(0),                   // 50: agent_routing.v1.Decision
+	(*Verdict)(nil),                 // 51: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 52: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	7,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	37, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	38, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	39, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	40, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
 	10, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
 	12, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
 	13, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
@@ -3450,67 +3660,73 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	16, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
 	17, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
 	8,  // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
-	18, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
+	20, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
 	9,  // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
-	19, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
-	20, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
-	21, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
-	27, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
-	28, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
-	29, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
-	30, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
-	31, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
-	32, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	33, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	34, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
-	35, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
-	36, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
-	22, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
-	23, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
-	24, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
-	25, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
-	26, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
-	38, // 31: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	39, // 32: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	11, // 33: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	40, // 34: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	41, // 35: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	39, // 36: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	38, // 37: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 38: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	38, // 39: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	37, // 40: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	38, // 41: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 42: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	38, // 43: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	42, // 44: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	43, // 45: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	44, // 46: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	38, // 47: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 48: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	38, // 49: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	37, // 50: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	38, // 51: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	45, // 52: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	38, // 53: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
-	37, // 54: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	46, // 55: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
-	47, // 56: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
-	3,  // 57: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
-	38, // 58: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	38, // 59: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	4,  // 60: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	38, // 61: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	44, // 62: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	41, // 63: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	48, // 64: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	49, // 65: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	38, // 66: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	21, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
+	22, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
+	23, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
+	29, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
+	30, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
+	31, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
+	32, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
+	33, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
+	34, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
+	35, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	36, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
+	37, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
+	38, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	24, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
+	25, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
+	26, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
+	27, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
+	28, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
+	18, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
+	19, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
+	40, // 33: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	41, // 34: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	11, // 35: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	42, // 36: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	43, // 37: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	41, // 38: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	40, // 39: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 40: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	40, // 41: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	39, // 42: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	40, // 43: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 44: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	40, // 45: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	44, // 46: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	45, // 47: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	46, // 48: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	40, // 49: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 50: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	40, // 51: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
+	39, // 52: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
+	40, // 53: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
+	47, // 54: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
+	40, // 55: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	39, // 56: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	40, // 57: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	48, // 58: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	40, // 59: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	39, // 60: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	49, // 61: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	50, // 62: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 63: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	40, // 64: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	40, // 65: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	4,  // 66: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	40, // 67: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	46, // 68: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	43, // 69: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	51, // 70: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	52, // 71: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	40, // 72: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	73, // [73:73] is the sub-list for method output_type
+	73, // [73:73] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -3552,6 +3768,8 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_ApprovalDecided)(nil),
 		(*SessionEvent_ApprovalWithdrawn)(nil),
 		(*SessionEvent_ApprovalExpired)(nil),
+		(*SessionEvent_TurnExtended)(nil),
+		(*SessionEvent_StepsReported)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3559,7 +3777,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -381,7 +381,11 @@ type Step struct {
 	// When the step began. Optional.
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// How long it took, zero or more. Optional.
-	Duration      *durationpb.Duration `protobuf:"bytes,6,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,6,opt,name=duration,proto3" json:"duration,omitempty"`
+	// In answers: the lease under which KeepTurn reported it, 1 for the first; 0: it came with
+	// CompleteTurn. input and output of reported steps are for operators and the agent itself, unless
+	// the registry has steps: shown for the agent. Ignored in requests.
+	Attempt       int32 `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -458,6 +462,13 @@ func (x *Step) GetDuration() *durationpb.Duration {
 	return nil
 }
 
+func (x *Step) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 var File_agent_routing_v1_turn_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_turn_proto_rawDesc = "" +
@@ -487,7 +498,7 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\brevision\x18\x0f \x01(\x03R\brevision\x12,\n" +
 	"\x05steps\x18\x10 \x03(\v2\x16.agent_routing.v1.StepR\x05steps\x12F\n" +
 	"\x0eoutcome_status\x18\x11 \x01(\x0e2\x1f.agent_routing.v1.OutcomeStatusR\routcomeStatus\x12'\n" +
-	"\x0fhandoff_message\x18\x12 \x01(\tR\x0ehandoffMessage\"\xce\x01\n" +
+	"\x0fhandoff_message\x18\x12 \x01(\tR\x0ehandoffMessage\"\xe8\x01\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -495,7 +506,8 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x129\n" +
 	"\n" +
 	"start_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
-	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration*\xee\x01\n" +
+	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x18\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt*\xee\x01\n" +
 	"\vTurnOutcome\x12\x1c\n" +
 	"\x18TURN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14TURN_OUTCOME_PROCEED\x10\x01\x12\x1a\n" +

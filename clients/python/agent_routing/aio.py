@@ -1,6 +1,6 @@
 """The asyncio client: the channel, and how a call waits, bound to one event loop.
 
-Its calls are those of AsyncRoutingCalls (routing_calls_aio.py).
+Its calls are those of AsyncAskCalls (ask_calls_aio.py) and AsyncRoutingCalls.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import grpc.aio
 
 from agent_routing.approval_calls_aio import AnswerT, RequestT
 from agent_routing.approval_watch import ApprovalWatch
+from agent_routing.ask_calls_aio import AsyncAskCalls
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
     CallInfo,
@@ -28,17 +29,16 @@ from agent_routing.channel import channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
 from agent_routing.plain_values import Seconds, seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
-from agent_routing.routing_calls_aio import AsyncRoutingCalls
 from agent_routing.tokens import AsyncToken
 from agent_routing.v1.routing_service_pb2 import (
     WatchApprovalsResponse,
     WatchInboxRequest,
     WatchInboxResponse,
     WatchSessionRequest,
+    WatchSessionResponse,
 )
 from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
-from agent_routing.v1.session_event_pb2 import Change
-from agent_routing.watching import Reconnecting, Watch
+from agent_routing.watching import Reconnecting, Watch, Watched
 
 if TYPE_CHECKING:
     from agent_routing.aio_stream import AsyncRouteStream
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceAsyncStub
 
 
-class AsyncClient(AsyncRoutingCalls):
+class AsyncClient(AsyncAskCalls):
     """Calls the agent routing service from asyncio.
 
     async with agent_routing.AsyncClient("127.0.0.1:50051") as client:
@@ -189,6 +189,21 @@ class AsyncClient(AsyncRoutingCalls):
                 return answer
             await asyncio.sleep(wait_s)
 
+    async def _live(
+        self, request: WatchSessionRequest, timeout_s: float
+    ) -> AsyncIterator[WatchSessionResponse]:
+        metadata = await self._settings.metadata_soon()
+        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
+        try:
+            async for response in stream:
+                yield response
+        except grpc.RpcError:
+            # Also at the end of its time. The caller's next call shows what is wrong.
+            if self._closed:
+                raise
+        finally:
+            stream.cancel()
+
     async def _next_revision(self, request: WatchSessionRequest, timeout_s: float) -> int:
         metadata = await self._settings.metadata_soon()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
@@ -211,7 +226,7 @@ class AsyncClient(AsyncRoutingCalls):
         metadata = await self._settings.metadata_soon()
         return self._open().WatchInbox(request, metadata=metadata)
 
-    async def _watch(self, watch: Watch) -> AsyncIterator[Change]:
+    async def _watch(self, watch: Watch) -> AsyncIterator[Watched]:
         while True:
             metadata = await self._settings.metadata_soon()
             stream = self._open().WatchSession(watch.connect(), metadata=metadata)

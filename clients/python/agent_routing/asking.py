@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from agent_routing.route_result import RouteResult
 from agent_routing.v1.dispatch_pb2 import DELIVERY_INBOX, Dispatch
 from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_CONSULTED
+from agent_routing.v1.routing_service_pb2 import WatchSessionResponse
 from agent_routing.v1.turn_pb2 import Turn
 
 ASK_S_DEFAULT: Final = 300.0
@@ -58,6 +59,93 @@ class Asked:
     def request_id(self) -> str:
         """The request of the message: ask() with it again returns the same answer."""
         return self.route.request_id
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPart:
+    """A part of an answer, or a note.
+
+    text: what to append to the text of its request. is_note: text is a note for the user while they
+    wait, and not part of the answer. replaces: text stands for everything of its request so far.
+    asked: the whole answer, with the last part.
+    """
+
+    text: str
+    agent_id: str = ""
+    request_id: str = ""
+    is_note: bool = False
+    replaces: bool = False
+    asked: Asked | None = None
+
+
+@dataclass(slots=True)
+class _Written:
+    """What came of one request's answer. text: as the caller has it, after what is ready."""
+
+    attempt: int = 0
+    end: int = 0
+    text: str = ""
+    ready: list[AskedPart] = field(default_factory=list)
+
+
+class AnswerParts:
+    """Puts the parts of a message's answers together: repeats are dropped, gaps wait for the whole.
+
+    Parts of requests that are not known to follow from the message are kept back.
+    """
+
+    def __init__(self, request_id: str) -> None:
+        self._known = {request_id}
+        self._written: dict[str, _Written] = {}
+
+    def know(self, turns: Iterable[Turn]) -> None:
+        """Take the turns that followed from the message so far."""
+        self._known.update(turn.request_id for turn in turns)
+
+    def take(self, response: WatchSessionResponse) -> None:
+        """Take a message of the watch."""
+        if response.HasField("note"):
+            note = response.note
+            part = AskedPart(note.text, note.agent_id, note.request_id, is_note=True)
+            self._written.setdefault(note.request_id, _Written()).ready.append(part)
+        if not response.HasField("delta"):
+            return
+        delta = response.delta
+        written = self._written.setdefault(delta.request_id, _Written())
+        starts_again = delta.attempt > written.attempt
+        begin = 0 if starts_again else written.end
+        if delta.attempt < written.attempt or delta.end <= begin or delta.begin != begin:
+            return
+        replaces = starts_again and bool(written.text)
+        written.attempt, written.end = delta.attempt, delta.end
+        written.text = delta.text if starts_again else written.text + delta.text
+        part = AskedPart(delta.text, delta.agent_id, delta.request_id, replaces=replaces)
+        written.ready.append(part)
+
+    def ready(self) -> list[AskedPart]:
+        """Return the parts to show, and forget them."""
+        parts: list[AskedPart] = []
+        for request_id, written in self._written.items():
+            if request_id in self._known:
+                parts += written.ready
+                written.ready = []
+        return parts
+
+    def rest(self, asked: Asked) -> list[AskedPart]:
+        """Return what is missing of the whole answers, with the last part."""
+        self.know(asked.turns)
+        parts = self.ready()
+        for turn in asked.turns:
+            if _is_consult(turn, asked.turns):
+                continue
+            texts = [text for text in (turn.agent_text, turn.handoff_message) if text]
+            whole = "\n\n".join(texts)
+            seen = self._written.get(turn.request_id, _Written()).text
+            if whole != seen:
+                replaces = not whole.startswith(seen)
+                text = whole if replaces else whole[len(seen) :]
+                parts.append(AskedPart(text, turn.agent_id, turn.request_id, replaces=replaces))
+        return [*parts, AskedPart("", asked.agent_id, asked.request_id, asked=asked)]
 
 
 def check_inbox(dispatch: Dispatch) -> None:

@@ -1,6 +1,6 @@
 """The blocking client: the channel, and how a call waits, safe in threads.
 
-Its calls are those of RoutingCalls (routing_calls.py, generated).
+Its calls are those of AskCalls and RoutingCalls (ask_calls.py, routing_calls.py, generated).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import grpc
 
 from agent_routing.approval_calls import AnswerT, RequestT
 from agent_routing.approval_watch import ApprovalWatch
+from agent_routing.ask_calls import AskCalls
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
     CallInfo,
@@ -28,12 +29,14 @@ from agent_routing.channel import channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
 from agent_routing.plain_values import Seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
-from agent_routing.routing_calls import RoutingCalls
 from agent_routing.tokens import Token
-from agent_routing.v1.routing_service_pb2 import WatchApprovalsResponse, WatchSessionRequest
+from agent_routing.v1.routing_service_pb2 import (
+    WatchApprovalsResponse,
+    WatchSessionRequest,
+    WatchSessionResponse,
+)
 from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
-from agent_routing.v1.session_event_pb2 import Change
-from agent_routing.watching import Reconnecting, Watch
+from agent_routing.watching import Reconnecting, Watch, Watched
 
 if TYPE_CHECKING:
     from agent_routing.client_stream import RouteStream
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     Stub = RoutingServiceStub
 
 
-class Client(RoutingCalls):
+class Client(AskCalls):
     """Calls the agent routing service, blocking.
 
     with agent_routing.Client("127.0.0.1:50051") as client:
@@ -197,6 +200,20 @@ class Client(RoutingCalls):
                 return answer
             time.sleep(wait_s)
 
+    def _live(
+        self, request: WatchSessionRequest, timeout_s: float
+    ) -> Iterator[WatchSessionResponse]:
+        metadata = self._settings.metadata_now()
+        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
+        try:
+            yield from stream
+        except grpc.RpcError:
+            # Also at the end of its time. The caller's next call shows what is wrong.
+            if self._closed:
+                raise
+        finally:
+            stream.cancel()
+
     def _next_revision(self, request: WatchSessionRequest, timeout_s: float) -> int:
         metadata = self._settings.metadata_now()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
@@ -212,7 +229,7 @@ class Client(RoutingCalls):
             stream.cancel()
         return 0
 
-    def _watch(self, watch: Watch) -> Iterator[Change]:
+    def _watch(self, watch: Watch) -> Iterator[Watched]:
         while True:
             stream = self._open().WatchSession(
                 watch.connect(), metadata=self._settings.metadata_now()

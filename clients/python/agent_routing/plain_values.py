@@ -16,9 +16,9 @@ from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent_routing.v1.clear_scope_pb2 import ClearScope
-from agent_routing.v1.dispatch_pb2 import Decision
+from agent_routing.v1.dispatch_pb2 import Decision, Delivery
 from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
-from agent_routing.v1.routing_service_pb2 import TurnOrder
+from agent_routing.v1.routing_service_pb2 import TurnOrder, WatchInclude
 from agent_routing.v1.task_pb2 import TaskStatus
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ Seconds: TypeAlias = float | timedelta
 InitiatorName: TypeAlias = Literal["SUPERVISOR", "AGENT", "USER", "OPERATOR"] | Initiator.ValueType
 HandoffModeName: TypeAlias = Literal["TRANSFER", "INTERLUDE"] | HandoffMode.ValueType
 ClearScopeName: TypeAlias = Literal["ACTIVE_AGENT", "SESSION"] | ClearScope.ValueType
+DeliveryName: TypeAlias = Literal["INBOX"] | Delivery.ValueType
+WatchIncludeName: TypeAlias = Literal["DELTAS", "NOTES", "STEPS"] | WatchInclude.ValueType
 DecisionName: TypeAlias = Literal["APPROVE", "REJECT"] | Decision.ValueType
 TurnOrderName: TypeAlias = Literal["OLDEST_FIRST", "NEWEST_FIRST"] | TurnOrder.ValueType
 TaskStatusName: TypeAlias = (

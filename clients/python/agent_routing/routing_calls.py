@@ -7,23 +7,12 @@ fields, so that the caller gets one InvalidField with every bad field.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 from agent_routing.approval_calls import ApprovalCalls
-from agent_routing.asking import (
-    ASK_S_DEFAULT,
-    ASK_TURNS,
-    ASK_WATCH_S,
-    Asked,
-    chain_of,
-    check_inbox,
-    is_open,
-    no_answer_yet,
-)
 from agent_routing.calls import CallInfo
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
@@ -31,11 +20,13 @@ from agent_routing.ids import new_uuid7
 from agent_routing.outcomes import Outcome, set_outcome
 from agent_routing.plain_values import (
     ClearScopeName,
+    DeliveryName,
     HandoffModeName,
     InitiatorName,
     Seconds,
     TaskStatusName,
     TurnOrderName,
+    WatchIncludeName,
     duration,
     enum_value,
     positive_seconds,
@@ -46,12 +37,13 @@ from agent_routing.plain_values import (
 from agent_routing.route_result import RouteResult
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.clear_scope_pb2 import ClearScope
+from agent_routing.v1.dispatch_pb2 import Delivery
 from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.session_event_pb2 import Change
 from agent_routing.v1.task_pb2 import Task, TaskStatus
 from agent_routing.v1.turn_pb2 import Step, Turn
-from agent_routing.watching import AWAY_S_DEFAULT, Watch
+from agent_routing.watching import AWAY_S_DEFAULT, Watch, Watched
 
 
 class RouteCall(ABC):
@@ -77,6 +69,7 @@ class RouteCall(ABC):
         explain_topic: bool = False,
         metadata: Mapping[str, str] | None = None,
         task_expire_time: datetime | None = None,
+        deliver: DeliveryName | None = None,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> RouteResult:
@@ -96,11 +89,13 @@ class RouteCall(ABC):
         is at this revision; 0: the session is new. quick_reply_id: of the SuggestionOption that the
         user chose. validate_only: only return what would happen; never degraded. explain_topic:
         return why the topic moved the message or did not. metadata: stored with the task, at most
-        32 entries. task_expire_time: when the task expires; None: unchanged.
+        32 entries. task_expire_time: when the task expires; None: unchanged. deliver: "INBOX":
+        workers take the whole turn from inboxes; None: as the registry says of each agent.
 
         Raises InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TurnOpen,
-        SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt;
-        Unavailable, DeadlineExceeded and Overloaded only without a fallback.
+        StoreFormat (deliver), SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused,
+        TooLarge, StateCorrupt; Unavailable, DeadlineExceeded and Overloaded only without a
+        fallback.
         """
         request = pb.RouteRequest(
             session_id=session_id,
@@ -120,6 +115,9 @@ class RouteCall(ABC):
             explain_topic=explain_topic,
             metadata=metadata,
             task_expire_time=timestamp("task_expire_time", task_expire_time),
+            deliver=Delivery.DELIVERY_UNSPECIFIED
+            if deliver is None
+            else enum_value(Delivery, "DELIVERY_", "deliver", deliver),
         )
         return self._route(request, timeout, info)
 
@@ -147,7 +145,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         return (self.list_agents(timeout=timeout)).home_agent_id
 
     @abstractmethod
-    def _watch(self, watch: Watch) -> Iterator[Change]:
+    def _watch(self, watch: Watch) -> Iterator[Watched]:
         """Yield the changes of a watch, over as many connections as necessary."""
 
     def _route(
@@ -326,19 +324,25 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         lease_token: str = "",
         extend: Seconds | None = None,
         release: bool = False,
+        steps: Iterable[Step] = (),
+        first_step: int = 0,
+        note: str = "",
+        delta: pb.AnswerDelta | None = None,
         user_id: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.KeepTurnResponse:
-        """Extend a worker's lease on a turn, or give it back; say whether the turn is still open.
+        """Say something of a turn while its agent works: whether it is still open is the answer.
 
         agent_routing.worker does this for its turns. lease_token: of the InboxItem; empty for a
-        turn that the caller carries: the answer then only says whether it is open. extend: how long
-        the lease runs from now on, 1 s to 1 h. release: give the turn back, to any worker. Give one
-        of the two.
+        turn that the caller carries. extend: how long the lease runs from now on, 1 s to 1 h; it
+        also moves the turn's deadline. release: give the turn back, to any worker. steps: what was
+        done since the last report, at least 5 s apart; first_step: steps_known of the last answer.
+        note: a text for the user while they wait. delta: the next part of the answer. Give at least
+        one of extend, release, steps, note and delta.
 
-        Raises UnknownSession, InvalidField, OwnerMismatch, ScopeMissing, SessionErased,
-        StateCorrupt, Unimplemented, Unavailable, DeadlineExceeded, Overloaded.
+        Raises StoreFormat (steps), UnknownSession, InvalidField, OwnerMismatch, ScopeMissing,
+        SessionErased, StateCorrupt, Unimplemented, Unavailable, DeadlineExceeded, Overloaded.
         """
         request = pb.KeepTurnRequest(
             session_id=session_id,
@@ -347,71 +351,14 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             agent_id=agent_id,
             lease_token=lease_token,
             extend=duration(extend),
+            steps=steps,
+            first_step=first_step,
+            note=note,
+            delta=delta,
         )
         if release:
             request.release = True
         return self._call(self._open().KeepTurn, request, timeout, info)
-
-    def ask(
-        self,
-        text: str,
-        *,
-        session_id: str,
-        user_id: str = "",
-        request_id: str = "",
-        wait: Seconds = ASK_S_DEFAULT,
-        **fields: Any,
-    ) -> Asked:
-        """Route a message to agents with inboxes, wait for their answer, and return it.
-
-        The whole chain is waited for: after a handoff, the answer of the next agent too. A command
-        is answered at once.
-
-        session_id: required, so that a repeat finds the session. request_id: with the same one a
-        repeat waits for the same turn. wait: how long, in seconds. fields: the other arguments of
-        route(), such as locale, channel and items.
-
-        Raises ValueError if the agent has no inbox: then route() the message and carry it; the
-        turn is open, and route() with the request_id in the message returns its dispatch.
-        TimeoutError after wait: the turn goes on; ask again with the request_id in the message.
-        Unavailable if the service cannot be reached: an inbox needs it. What route(), status()
-        and list_turns() raise.
-        """
-        wait_s = positive_seconds("wait", wait)
-        until_s = time.monotonic() + wait_s
-        routed = self.route(
-            text,
-            session_id=session_id,
-            user_id=user_id,
-            request_id=request_id or new_uuid7(),
-            **fields,
-        )
-        if routed.error is not None:
-            raise routed.error
-        if routed.dispatch is None:
-            return Asked(routed)
-        check_inbox(routed.dispatch)
-        watched = pb.WatchSessionRequest(
-            session_id=session_id, user_id=user_id, after_revision=routed.revision
-        )
-        while True:
-            # First: a turn that is open now is in the history that is read next.
-            state = self.status(session_id, user_id=user_id)
-            page = self.list_turns_page(
-                session_id, user_id=user_id, order="NEWEST_FIRST", page_size=ASK_TURNS
-            )
-            turns = chain_of(routed.request_id, page.turns)
-            if not is_open(turns, state.open_requests):
-                return Asked(routed, turns)
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError(no_answer_yet(routed, wait_s))
-            revision = self._next_revision(watched, min(left_s, ASK_WATCH_S))
-            watched.after_revision = max(watched.after_revision, revision)
-
-    @abstractmethod
-    def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
-        """Wait for the next change after a revision; return its revision, or 0 if none came."""
 
     def report_degraded(
         self,
@@ -586,6 +533,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         )
         return self._call(self._open().ListAgents, request, timeout, info)
 
+    @overload
     def watch_session(
         self,
         session_id: str,
@@ -594,7 +542,30 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
-    ) -> Iterator[Change]:
+    ) -> Iterator[Change]: ...
+
+    @overload
+    def watch_session(
+        self,
+        session_id: str,
+        *,
+        include: Iterable[WatchIncludeName],
+        user_id: str = "",
+        after_revision: int | None = None,
+        heartbeat_interval: Seconds | None = None,
+        away_timeout: Seconds = AWAY_S_DEFAULT,
+    ) -> Iterator[Change | pb.TurnDelta | pb.TurnNote]: ...
+
+    def watch_session(
+        self,
+        session_id: str,
+        *,
+        include: Iterable[WatchIncludeName] = (),
+        user_id: str = "",
+        after_revision: int | None = None,
+        heartbeat_interval: Seconds | None = None,
+        away_timeout: Seconds = AWAY_S_DEFAULT,
+    ) -> Iterator[Any]:
         """Iterate over the changes of a session as they happen.
 
         Yields each change exactly once and in order: after a lost connection the client connects
@@ -602,7 +573,9 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         the watch.
 
         after_revision: the last revision that the caller has seen; 0: from the beginning; None:
-        only new changes. heartbeat_interval: the longest silence of the connection before the
+        only new changes. include: "STEPS" for changes with steps_reported; "DELTAS" and "NOTES" for
+        parts of answers and notes, which come between the changes and may be lost.
+        heartbeat_interval: the longest silence of the connection before the
         service sends a heartbeat, 1 s to 5 min; None: 15 s. away_timeout: how long the service may
         be away before the watch fails.
 
@@ -615,6 +588,9 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             user_id=user_id,
             after_revision=after_revision,
             heartbeat_interval=duration(heartbeat_interval),
+            include=[
+                enum_value(pb.WatchInclude, "WATCH_INCLUDE_", "include", each) for each in include
+            ],
         )
         away_s_max = positive_seconds("away_timeout", away_timeout)
         return self._watch(Watch(self._settings, request, away_s_max))

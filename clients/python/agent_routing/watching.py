@@ -9,13 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import grpc
 
 from agent_routing.calls import CallSettings
 from agent_routing.errors import Overloaded, RoutingError, Unavailable, WatchTooSlow
-from agent_routing.v1.routing_service_pb2 import WatchSessionRequest, WatchSessionResponse
+from agent_routing.v1.routing_service_pb2 import (
+    TurnDelta,
+    TurnNote,
+    WatchSessionRequest,
+    WatchSessionResponse,
+)
 from agent_routing.v1.session_event_pb2 import Change
 
 if TYPE_CHECKING:
@@ -23,6 +28,8 @@ if TYPE_CHECKING:
 
 AWAY_S_DEFAULT: Final = 60.0
 """How long the service may be away: longer than a restart or an upgrade. No user is waiting."""
+
+Watched: TypeAlias = Change | TurnDelta | TurnNote
 
 _log: Final = logging.getLogger("agent_routing")
 
@@ -138,14 +145,18 @@ class Watch(Reconnecting):
         self._is_first = True
         return self._request
 
-    def received(self, response: WatchSessionResponse) -> Change | None:
-        """Record a message; return the change in it for the caller, if there is one."""
+    def received(self, response: WatchSessionResponse) -> Watched | None:
+        """Record a message; return what is in it for the caller, if there is something."""
         self.alive()
         is_first, self._is_first = self._is_first, False
         match response.WhichOneof("kind"):
             case "change":
                 self._request.after_revision = response.change.revision
                 return response.change
+            case "delta":
+                return response.delta
+            case "note":
+                return response.note
             case "heartbeat":
                 # The first heartbeat carries the session's revision, not the stream's position.
                 # The caller starts there only if it did not ask for earlier changes.

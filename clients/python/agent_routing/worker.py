@@ -23,9 +23,10 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -42,11 +43,13 @@ from agent_routing.errors import (
 from agent_routing.ids import new_uuid7
 from agent_routing.outcomes import Answer, Outcome, failure, proceed
 from agent_routing.plain_values import Seconds, duration, positive_seconds
+from agent_routing.turn_reports import STEPS_MAX, TurnReports, made_step
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.turn_pb2 import Turn as PastTurn
 from agent_routing.watching import Reconnecting
+from agent_routing.worker_spans import working_span
 
 CONCURRENCY_DEFAULT: Final = 10
 """Turns at a time: agents wait for models most of the time."""
@@ -81,10 +84,11 @@ _log: Final = logging.getLogger("agent_routing.worker")
 class InboxTurn:
     """A turn for an agent's function.
 
-    item: the generated message, with everything.
+    item: the generated message, with everything. reports: where step(), note() and delta() send.
     """
 
     item: pb.InboxItem
+    reports: TurnReports = field(repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -134,9 +138,41 @@ class InboxTurn:
         """The whole dispatch: the handoff that led here, a decision, a question."""
         return self.item.dispatch
 
+    async def step(
+        self,
+        name: str,
+        *,
+        kind: str = "tool",
+        input: str = "",  # noqa: A002 - as the contract names it
+        output: str = "",
+        duration: Seconds | None = None,
+    ) -> None:
+        """Report something that was done, for the history and for watchers that ask for it.
+
+        It is sent at once, or 5 s after the report before: what was sent survives a crash. Of a
+        turn 256 steps are kept. Never raises; what could not be sent goes with the answer.
+        """
+        self.reports.step(made_step(name, kind, input, output, duration))
+        await asyncio.sleep(0)
+
+    async def note(self, text: str) -> None:
+        """Show the user a line while they wait, such as "still looking". It is stored nowhere.
+
+        At most 1 KiB. Never raises: a note that cannot be sent is dropped.
+        """
+        await self.reports.note(text)
+
+    async def delta(self, text: str) -> None:
+        """Show the next part of the answer. It is stored nowhere: return the whole text as well.
+
+        Never raises. A function that yields its text does this by itself.
+        """
+        self.reports.delta(text)
+        await asyncio.sleep(0)
+
 
 Result: TypeAlias = Answer | Outcome | str
-AgentFunction: TypeAlias = Callable[[InboxTurn], Awaitable[Result] | Result]
+AgentFunction: TypeAlias = Callable[[InboxTurn], Awaitable[Result] | AsyncIterator[Result] | Result]
 
 
 class Worker:
@@ -176,8 +212,9 @@ class Worker:
         """Register a function for an agent, by its id.
 
         The function gets an InboxTurn and returns a text, an outcome, or an outcome with a text
-        (outcomes.follow_up("Monthly or quarterly?")). If it is not a coroutine function it runs in
-        a thread, which cannot be stopped when the turn is lost.
+        (outcomes.follow_up("Monthly or quarterly?")). An async generator yields the text in parts,
+        which watchers see at once, and at the end an outcome if it is not proceed. If it is neither
+        it runs in a thread, which cannot be stopped when the turn is lost.
         """
         if agent_id in self._functions:
             raise ValueError(f'agent "{agent_id}" has a function already')
@@ -275,7 +312,7 @@ class Worker:
 
     async def _work(self, client: AsyncClient, item: pb.InboxItem) -> None:
         """Answer one turn, or leave it to another attempt. Never raises but when cancelled."""
-        turn = InboxTurn(item)
+        turn = InboxTurn(item, TurnReports(partial(self._say, client, item), item.steps_known))
         working = asyncio.create_task(self._answer(client, turn), name="agent function")
         keeping = asyncio.create_task(self._keep(client, turn), name="inbox lease")
         try:
@@ -297,17 +334,25 @@ class Worker:
             working.cancel()
             keeping.cancel()
             await asyncio.gather(working, keeping, return_exceptions=True)
+            await turn.reports.stop()
 
     async def _answer(self, client: AsyncClient, turn: InboxTurn) -> None:
         """Run an agent's function and report what it returned."""
-        function = self._functions[turn.agent_id]
-        if inspect.iscoroutinefunction(function):
-            result: Any = await function(turn)
-        else:
-            result = await asyncio.to_thread(function, turn)
-            if inspect.isawaitable(result):
-                result = await result
-        await self._complete(client, turn, _answer_of(result))
+        function: Any = self._functions[turn.agent_id]
+        with working_span(turn.dispatch, turn.session_id):
+            if inspect.isasyncgenfunction(function):
+                result: Any = await _streamed(turn, function(turn))
+            elif inspect.iscoroutinefunction(function):
+                result = await function(turn)
+            else:
+                result = await asyncio.to_thread(function, turn)
+                if inspect.isawaitable(result):
+                    result = await result
+            answer = _answer_of(result)
+            rest = await turn.reports.finish()
+            if rest:
+                answer = replace(answer, steps=[*rest, *answer.steps][:STEPS_MAX])
+            await self._complete(client, turn, answer)
 
     async def _complete(self, client: AsyncClient, turn: InboxTurn, answer: Answer) -> None:
         """Report an answer, for as long as it takes: the keeper ends this if the turn is lost."""
@@ -360,6 +405,19 @@ class Worker:
             if kept.status != pb.KEEP_TURN_STATUS_KEPT:
                 return
 
+    async def _say(
+        self, client: AsyncClient, item: pb.InboxItem, **fields: Any
+    ) -> pb.KeepTurnResponse:
+        """Report something of a turn, without a change of its lease."""
+        return await client.keep_turn(
+            item.session_id,
+            item.dispatch.request_id,
+            item.dispatch.agent.agent_id,
+            lease_token=item.lease_token,
+            timeout=self._lease_s / KEEPS_PER_LEASE,
+            **fields,
+        )
+
     async def _tell(
         self,
         client: AsyncClient,
@@ -377,6 +435,21 @@ class Worker:
             release=release,
             timeout=self._lease_s / KEEPS_PER_LEASE,
         )
+
+
+async def _streamed(turn: InboxTurn, parts: AsyncIterator[Result]) -> Answer:
+    """Send the parts of an answer as they come, and return the whole."""
+    last: Answer | None = None
+    async for part in parts:
+        if last is not None:
+            raise TypeError("the agent's function yielded something after its outcome")
+        if isinstance(part, str):
+            turn.reports.delta(part)
+            continue
+        last = _answer_of(part)
+        if last.text:
+            turn.reports.delta(last.text)
+    return replace(last or Answer("", proceed()), text=turn.reports.written)
 
 
 def _answer_of(result: Result) -> Answer:

@@ -1,4 +1,4 @@
-"""WatchInbox and KeepTurn: what workers call besides CompleteTurn."""
+"""WatchInbox: the turns that wait for workers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ from google.protobuf import duration_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
-from routing_service.core.identifiers import (
-    HISTORY_TURNS_MAX,
-    HISTORY_TURNS_MIN,
-    LEASE_TOKEN_BYTES_MAX,
-)
-from routing_service.core.inbox import place_of
+from routing_service.core.commands import DispatchPlan
+from routing_service.core.deadlines import deadline_us
+from routing_service.core.identifiers import HISTORY_TURNS_MAX, HISTORY_TURNS_MIN
+from routing_service.core.keep_turn import steps_known
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.request_checks import HEARTBEAT_S_DEFAULT, FieldChecks, parse
-from routing_service.rpc.rpc_method import Methods, RpcAnswer
+from routing_service.rpc.rpc_method import Methods
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.inbox import Inbox, InboxWatch, Offer, new_resume_token
-from routing_service.sessions.inbox_entries import entry_at
-from routing_service.storage.store import SessionKey
 from routing_service.telemetry.call_record import CallRecord
 
 AGENTS_MAX: Final = 32
@@ -42,7 +38,7 @@ _RESUME: Final = re.compile(r"\A[0-9a-f]{32}\Z")
 
 
 class InboxCalls:
-    """The RPCs of workers."""
+    """The stream of a worker's turns."""
 
     def __init__(self, handler: CommandHandler, inbox: Inbox, cards: CardCache) -> None:
         """Offer the turns of one inbox."""
@@ -52,8 +48,8 @@ class InboxCalls:
 
     @property
     def methods(self) -> Methods:
-        """These RPCs by name."""
-        return {"WatchInbox": self.watch_inbox, "KeepTurn": self.keep_turn}
+        """This RPC by name."""
+        return {"WatchInbox": self.watch_inbox}
 
     async def watch_inbox(
         self, caller: Caller, data: bytes, record: CallRecord
@@ -71,7 +67,7 @@ class InboxCalls:
         ).SerializeToString()
         yield heartbeat, position
         async for offer in self._inbox.offers(watch, heartbeat_s):
-            yield (heartbeat if offer is None else self._item_out(offer, record)), position
+            yield (heartbeat if offer is None else self._item_out(offer)), position
 
     def _watch_in(self, caller: Caller, request: pb.WatchInboxRequest) -> tuple[InboxWatch, float]:
         """Return a checked stream and its heartbeat interval. Raises INVALID_FIELD."""
@@ -87,7 +83,7 @@ class InboxCalls:
             checks.refuse("resume_token", "is not one of this service; leave it empty")
         lease_s = LEASE_S_DEFAULT
         if request.HasField("lease"):
-            lease_s = _lease_in(checks, "lease", request.lease)
+            lease_s = lease_in(checks, "lease", request.lease)
         heartbeat_s = HEARTBEAT_S_DEFAULT
         if request.HasField("heartbeat_interval"):
             heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
@@ -104,7 +100,7 @@ class InboxCalls:
         )
         return watch, heartbeat_s
 
-    def _item_out(self, offer: Offer, record: CallRecord) -> bytes:
+    def _item_out(self, offer: Offer) -> bytes:
         waiting, item = offer.waiting, offer.item
         cards = self._cards.of(self._handler.registry)
         message = waiting.message
@@ -116,7 +112,7 @@ class InboxCalls:
             pm.locale_of(waiting.state),
         )
         dispatch.history.extend(pm.turn_out(turn, with_steps=False) for turn in waiting.history)
-        dispatch.traceparent = record.traceparent
+        dispatch.traceparent = _traceparent(waiting.plan)
         return pb.WatchInboxResponse(
             item=pb.InboxItem(
                 session_id=offer.key.session_id,
@@ -126,61 +122,28 @@ class InboxCalls:
                 lease=_duration(item.left_us),
                 attempt=item.attempt,
                 dispatch_time=pm.timestamp(waiting.turn.dispatched_us),
+                deadline=pm.timestamp(deadline_us(waiting.turn, self._handler.registry)),
+                steps_known=steps_known(waiting.turn, item.attempt),
             )
         ).SerializeToString()
 
-    async def keep_turn(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
-        """Extend a lease, or give it back."""
-        request = parse(pb.KeepTurnRequest, data)
-        registry = self._handler.registry
-        checks = FieldChecks()
-        checks.session("session_id", request.session_id, required=True)
-        checks.user("user_id", request.user_id)
-        request_id = checks.uuid("request_id", request.request_id, required=True)
-        checks.agent("agent_id", request.agent_id, registry, required=True)
-        checks.text("lease_token", request.lease_token, LEASE_TOKEN_BYTES_MAX)
-        act = request.WhichOneof("act")
-        lease_s = 0.0
-        if act == "extend":
-            lease_s = _lease_in(checks, "extend", request.extend)
-        elif act is None or not request.release:
-            checks.refuse("act", "is required; set extend or release")
-        checks.done()
-        agent_id = registry.resolve(request.agent_id) or request.agent_id
-        key = SessionKey(caller.tenant, request.session_id)
-        record.tenant, record.session_id = key
-        record.request_id, record.agent_id = request_id, agent_id
-        access = rights.as_agent(caller, "KeepTurn", request.user_id, agent_id)
-        state = (await self._handler.read(key, access)).stored
-        record.revision = state.revision
-        turn = state.find_turn(request_id)
-        if turn is None or not state.is_live(turn):
-            return _kept(pb.KEEP_TURN_STATUS_REQUEST_NOT_OPEN)
-        if turn.holder != agent_id:
-            return _kept(pb.KEEP_TURN_STATUS_LEASE_LOST)
-        if not request.lease_token:
-            return _kept(pb.KEEP_TURN_STATUS_KEPT)
-        entry = entry_at(place_of(turn), key.session_id)
-        lease_us = int(lease_s * _SECOND_US)
-        left_us = await self._inbox.keep(key.tenant, entry, request.lease_token, lease_us)
-        if left_us is None:
-            return _kept(pb.KEEP_TURN_STATUS_LEASE_LOST)
-        return _kept(pb.KEEP_TURN_STATUS_KEPT, left_us)
+
+def _traceparent(plan: DispatchPlan) -> str:
+    """Return where a turn's trace continues, "" for none: its stream's is another one.
+
+    The span of the call is not stored, so a made-up one of the request stands for it.
+    """
+    if not plan.trace_id:
+        return ""
+    return f"00-{plan.trace_id}-{plan.request_id.replace('-', '')[16:]}-01"
 
 
-def _lease_in(checks: FieldChecks, field: str, value: duration_pb2.Duration) -> float:
+def lease_in(checks: FieldChecks, field: str, value: duration_pb2.Duration) -> float:
     """Check the length of a lease and return it in seconds."""
     seconds = value.seconds + value.nanos / 1e9
     if not LEASE_S_MIN <= seconds <= LEASE_S_MAX:
         checks.refuse(field, f"is not between {LEASE_S_MIN:g} and {LEASE_S_MAX:g} seconds")
     return seconds
-
-
-def _kept(status: pb.KeepTurnStatus.ValueType, left_us: int = 0) -> RpcAnswer:
-    response = pb.KeepTurnResponse(status=status)
-    if left_us > 0:
-        response.lease.CopyFrom(_duration(left_us))
-    return RpcAnswer(response.SerializeToString())
 
 
 def _duration(left_us: int) -> duration_pb2.Duration:

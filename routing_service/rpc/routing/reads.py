@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from agent_routing.v1 import dispatch_pb2
@@ -20,7 +21,7 @@ from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
-from routing_service.rpc.event_mapping import ChangeMapper
+from routing_service.rpc.event_mapping import ChangeMapper, StepsSeen, no_steps
 from routing_service.rpc.page_tokens import (
     PAGE_BYTES_MAX,
     task_cursor_in,
@@ -39,6 +40,7 @@ from routing_service.rpc.wire_format import framed, tag_of
 from routing_service.sessions.calls import SessionView
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
+from routing_service.sessions.live_feed import LiveFeed, LiveKind, LiveMessage
 from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.row_content import task_status
 from routing_service.storage.store import SessionKey
@@ -55,6 +57,12 @@ session has no owner. Changes of credentials are not waited for (open_streams.py
 HEARTBEAT_EARLY: Final = 0.9
 """A heartbeat is due after this share of its interval: timers fire a little early or late."""
 
+_INCLUDES: Final = tuple(value for value in pb.WatchInclude.values() if value)
+_LIVE: Final = {
+    pb.WATCH_INCLUDE_DELTAS: LiveKind.DELTA,
+    pb.WATCH_INCLUDE_NOTES: LiveKind.NOTE,
+}
+
 _WATCH_CHANGE: Final = tag_of(pb.WatchSessionResponse, "change")
 
 SessionReadRequest = (
@@ -65,10 +73,13 @@ SessionReadRequest = (
 class SessionReads:
     """The RPCs that read."""
 
-    def __init__(self, handler: CommandHandler, feed: EventFeed, cards: CardCache) -> None:
-        """Read through one handler, watch one feed."""
+    def __init__(
+        self, handler: CommandHandler, feed: EventFeed, live: LiveFeed, cards: CardCache
+    ) -> None:
+        """Read through one handler, watch two feeds: of changes, and of notes and deltas."""
         self._handler = handler
         self._feed = feed
+        self._live = live
         self._changes = ChangeMapper()
         self._cards = cards
 
@@ -235,7 +246,8 @@ class SessionReads:
             found = await turns.newest_first(key, start, count + 1, wanted)
         else:
             found = await turns.oldest_first(key, start or (0, -1), count + 1, wanted)
-        return RpcAnswer(_turns_page(found, count).SerializeToString())
+        seen = partial(self._sees_steps, caller)
+        return RpcAnswer(_turns_page(found, count, seen).SerializeToString())
 
     async def list_agents(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """List the registry's agents."""
@@ -291,6 +303,8 @@ class SessionReads:
         heartbeat_s = HEARTBEAT_S_DEFAULT
         if request.HasField("heartbeat_interval"):
             heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
+        for place, kind in enumerate(request.include):
+            checks.word(f"include[{place}]", kind, _INCLUDES, "DELTAS, NOTES or STEPS")
         key, access = _reader(caller, request, record, checks)
         try:
             view = await self._handler.read(key, access)
@@ -308,30 +322,46 @@ class SessionReads:
             )
         position = {"session_id": key.session_id, "revision": str(after)}
         yield _heartbeat(head), position
+        steps = self._steps_seen(caller, request)
         rights_at_s = said_at_s = time.monotonic()
         has_owner = bool(view.stored.owner)
-        async for changes in self._feed.session_changes(
-            key, after, min(heartbeat_s, WATCH_RIGHTS_EVERY_S)
-        ):
-            now_s = time.monotonic()
-            # A session without an owner gets one by a change: before that change is sent.
-            is_doubtful = bool(changes) and not has_owner
-            is_erased = any(change.method == ERASE_USER for change in changes)
-            if (is_doubtful or now_s - rights_at_s >= WATCH_RIGHTS_EVERY_S) and not is_erased:
-                has_owner = await self._check_watcher(key, access, position)
-                rights_at_s = now_s
-            for change in changes:
-                after = change.revision
-                body = self._changes.change_bytes(key, change, self._cards_in_force())
-                position = {"session_id": key.session_id, "revision": str(after)}
-                if body:
+        with self._live.watching(key, _lives(request)) as live:
+            async for changes in self._feed.session_changes(
+                key, after, min(heartbeat_s, WATCH_RIGHTS_EVERY_S), live
+            ):
+                now_s = time.monotonic()
+                # A session without an owner gets one by a change: before that change is sent.
+                is_doubtful = bool(changes) and not has_owner
+                is_erased = any(change.method == ERASE_USER for change in changes)
+                if (is_doubtful or now_s - rights_at_s >= WATCH_RIGHTS_EVERY_S) and not is_erased:
+                    has_owner = await self._check_watcher(key, access, position)
+                    rights_at_s = now_s
+                for message in live.take() if live is not None else ():
+                    if rights.hears_agent(access, message.agent_id):
+                        said_at_s = now_s
+                        yield _live_out(message), position
+                for change in changes:
+                    after = change.revision
+                    body = self._changes.change_bytes(key, change, self._cards_in_force(), steps)
+                    position = {"session_id": key.session_id, "revision": str(after)}
+                    if body:
+                        said_at_s = now_s
+                        yield framed(_WATCH_CHANGE, body), position
+                    if change.method == ERASE_USER:
+                        raise session_erased(key.session_id)
+                if not changes and now_s - said_at_s >= heartbeat_s * HEARTBEAT_EARLY:
                     said_at_s = now_s
-                    yield framed(_WATCH_CHANGE, body), position
-                if change.method == ERASE_USER:
-                    raise session_erased(key.session_id)
-            if not changes and now_s - said_at_s >= heartbeat_s * HEARTBEAT_EARLY:
-                said_at_s = now_s
-                yield _heartbeat(after), position
+                    yield _heartbeat(after), position
+
+    def _sees_steps(self, caller: Caller, agent_id: str) -> bool:
+        """Say whether a caller sees input and output of an agent's reported steps."""
+        agent = self._handler.registry.agent(agent_id)
+        return (agent is not None and agent.shows_steps) or rights.sees_steps(caller, agent_id)
+
+    def _steps_seen(self, caller: Caller, request: pb.WatchSessionRequest) -> StepsSeen:
+        if pb.WATCH_INCLUDE_STEPS not in request.include:
+            return no_steps
+        return partial(self._sees_steps, caller)
 
     async def _check_watcher(
         self, key: SessionKey, access: Access, position: dict[str, str]
@@ -370,6 +400,25 @@ def _may_see(turn: OpenTurn, access: Access, registry: Registry) -> bool:
     return agents is None or turn.holder in agents or registry.home_agent_id in agents
 
 
+def _lives(request: pb.WatchSessionRequest) -> frozenset[LiveKind]:
+    """Return what a watcher gets besides changes."""
+    return frozenset(_LIVE[kind] for kind in request.include if kind in _LIVE)
+
+
+def _live_out(message: LiveMessage) -> bytes:
+    response = pb.WatchSessionResponse()
+    if message.kind is LiveKind.NOTE:
+        note = response.note
+        note.request_id, note.agent_id = message.request_id, message.agent_id
+        note.attempt, note.text = message.attempt, message.text
+    else:
+        delta = response.delta
+        delta.request_id, delta.agent_id = message.request_id, message.agent_id
+        delta.attempt, delta.text = message.attempt, message.text
+        delta.begin, delta.end = message.begin, message.end
+    return response.SerializeToString()
+
+
 def _heartbeat(revision: int) -> bytes:
     response = pb.WatchSessionResponse()
     response.heartbeat.revision = revision
@@ -377,12 +426,17 @@ def _heartbeat(revision: int) -> bytes:
     return response.SerializeToString()
 
 
-def _turns_page(found: list[TurnRecord], count: int) -> pb.ListTurnsResponse:
-    """Return a page of at most count turns, or fewer if they are large."""
+def _turns_page(
+    found: list[TurnRecord], count: int, seen: Callable[[str], bool]
+) -> pb.ListTurnsResponse:
+    """Return a page of at most count turns, or fewer if they are large.
+
+    seen: says whether the content of an agent's reported steps is shown.
+    """
     response = pb.ListTurnsResponse()
     total = 0
     for index, record in enumerate(found):
-        turn = pm.turn_out(record)
+        turn = pm.turn_out(record, with_content=seen(record.agent_id))
         total += turn.ByteSize()
         if index == count or (index and total > PAGE_BYTES_MAX):
             last = found[index - 1]

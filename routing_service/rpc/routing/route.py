@@ -11,6 +11,7 @@ from typing import Final
 
 from google.rpc import status_pb2
 
+from agent_routing.v1 import dispatch_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
@@ -57,6 +58,8 @@ _USUAL_FIELDS: Final = frozenset(
     for name in ("session_id", "user_id", "request_id", "text", "literal_text", "validate_only")
 )
 """What most requests consist of. One that has no other field skips the checks of the others."""
+
+_DELIVERIES: Final = (dispatch_pb2.DELIVERY_UNSPECIFIED, dispatch_pb2.DELIVERY_INBOX)
 
 _EXPECTED_REVISION: Final = pb.RouteRequest.DESCRIPTOR.fields_by_name["expected_revision"]
 
@@ -243,6 +246,8 @@ def _route_in(
         checks.timestamp("task_expire_time", request.task_expire_time)
         expire_us = pm.time_us(request.task_expire_time)
     checks.revision("expected_revision", request.expected_revision)
+    if request.deliver not in _DELIVERIES:
+        checks.refuse("deliver", "is not INBOX; leave it out to deliver as the registry says")
     checks.done()
     access = rights.as_speaker(caller, request.user_id)
     user_id = access.user_id
@@ -262,5 +267,6 @@ def _route_in(
         task_expire_us=expire_us,
         literal_text=request.literal_text,
         quick_reply_id=quick_reply_id,
+        inbox=request.deliver == dispatch_pb2.DELIVERY_INBOX,
     )
     return command, access

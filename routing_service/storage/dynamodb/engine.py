@@ -33,6 +33,7 @@ from routing_service.storage.dynamodb.writer import Writer
 from routing_service.storage.engine import ChangeHints, Span
 from routing_service.storage.page_cursor import AUDIT, LOG, CursorForm, Places
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
+from routing_service.storage.relay import Relay
 from routing_service.storage.store import (
     Append,
     AuditEntry,
@@ -56,6 +57,7 @@ class DynamodbEngine:
 
     shared_writers = True
     hints: ChangeHints | None = None
+    relay: Relay | None = None
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ from routing_service.storage.postgres.hints import HintListener, HintSender, new
 from routing_service.storage.postgres.log import PLACES, LogReader
 from routing_service.storage.postgres.pool import ConnectionPool
 from routing_service.storage.postgres.queue_rows import QueueRows
+from routing_service.storage.postgres.relay import NotifyRelay, relay_channel
 from routing_service.storage.postgres.rows import Rows
 from routing_service.storage.postgres.upkeep import UpkeepRows
 from routing_service.storage.postgres.writer import GroupWriter, ProbeWrite, SettingWrite
@@ -81,6 +82,11 @@ class PostgresEngine:
         self.hints = (
             HintListener(connector, options.schema, origin)
             if options.hints and not options.transaction_pooler
+            else None
+        )
+        self.relay = (
+            NotifyRelay(reads, relay_channel(options.schema), origin, self.hints)
+            if self.hints is not None
             else None
         )
         self._writer = GroupWriter(
@@ -283,6 +289,8 @@ class PostgresEngine:
         try:
             await self._writer.close()
         finally:
+            if self.relay is not None:
+                await self.relay.close()
             if self.hints is not None:
                 await self.hints.close()
             if self._sender is not None:

@@ -23,6 +23,8 @@ from routing_service.storage.postgres.connection import Connection, Connector, s
 from routing_service.storage.store import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from routing_service.storage.postgres.pool import ConnectionPool
 
 SEND_PAUSE_S: Final = 0.02
@@ -109,6 +111,16 @@ class HintListener:
         self._connection: Connection | None = None
         self._is_live = False
         self._closed = False
+        self._also: dict[str, Callable[[str], None]] = {}
+
+    def also_listen(self, channel: str, heard: Callable[[str], None]) -> None:
+        """Listen to another channel too, from the next connection on. heard: gets the payloads."""
+        self._also[channel] = heard
+
+    def start(self) -> None:
+        """Connect, if this has not begun yet."""
+        if self._listening is None and not self._closed:
+            self._listening = asyncio.create_task(self._listen(), name="postgres listener")
 
     @property
     def is_live(self) -> bool:
@@ -117,8 +129,7 @@ class HintListener:
 
     async def wait(self, seen: int, timeout_s: float) -> int:
         """Wait until more than ``seen`` hints were heard, or for timeout_s; return how many."""
-        if self._listening is None and not self._closed:
-            self._listening = asyncio.create_task(self._listen(), name="postgres listener")
+        self.start()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self._count <= seen and not self._closed:
@@ -149,11 +160,15 @@ class HintListener:
         connection = await self._connector.connect()
         self._connection = connection
         try:
-            await connection.execute(f"LISTEN {self._channel}".encode())
+            for channel in (self._channel, *self._also):
+                await connection.execute(f"LISTEN {channel}".encode())
             self._is_live = True
             self._hear()
             async for notify in connection.notifies():
-                if not is_own(notify.payload, self._origin):
+                heard = self._also.get(notify.channel)
+                if heard is not None:
+                    heard(notify.payload)
+                elif not is_own(notify.payload, self._origin):
                     self._hear()
         finally:
             self._is_live = False

@@ -24,6 +24,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import count
+from os import urandom
 from typing import Final
 
 from routing_service.storage.engine import ChangeHints, Span
@@ -56,6 +57,7 @@ from routing_service.storage.redis.records import (
     to_session_row,
     to_task,
 )
+from routing_service.storage.redis.relay import PublishRelay
 from routing_service.storage.redis.scripts import Command, script_call
 from routing_service.storage.redis.writer import TOKEN_BYTES, AppendWriter
 from routing_service.storage.store import (
@@ -74,6 +76,10 @@ from routing_service.storage.write_figures import WriteFigures
 
 READ_GROUP_CALLS_MAX: Final = 64
 """Reads in one round trip: their replies are of any size, so fewer than of writes."""
+
+
+RELAY_ORIGIN_BYTES: Final = 8
+"""Of the name of a replica, in front of its messages."""
 
 
 class RedisEngine:
@@ -114,6 +120,9 @@ class RedisEngine:
         ]
         self._turns = count()
         self._writer = AppendWriter(self._writes, keys, bounds)
+        self.relay = PublishRelay(
+            connector, keys.channel, urandom(RELAY_ORIGIN_BYTES), self._read_all
+        )
 
     @property
     def write_figures(self) -> WriteFigures:
@@ -373,6 +382,7 @@ class RedisEngine:
         async with AsyncExitStack() as opened:
             for pipeline in (self._writes, *self._reads):
                 opened.push_async_callback(pipeline.close)
+            opened.push_async_callback(self.relay.close)
             await self._writer.settle()
 
     async def _write(self, command: Command) -> None:

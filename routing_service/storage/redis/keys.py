@@ -74,6 +74,8 @@ class Keys:
         """A hash: what the store is."""
         self.probe = self._shards[0] + b"probe"
         """Written by each group, so that WAITAOF has a write to wait for."""
+        self.channel = self._shards[0] + b"live"
+        """The channel of messages between replicas, not a key."""
         self.counters = [shard + b"n" for shard in self._shards]
         self.logs = [shard + b"log" for shard in self._shards]
         self.due = [shard + b"due" for shard in self._shards]

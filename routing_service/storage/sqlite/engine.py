@@ -19,6 +19,7 @@ import structlog
 from routing_service.storage.engine import ChangeHints, Span
 from routing_service.storage.page_cursor import AUDIT, LOG, CursorForm, Places
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
+from routing_service.storage.relay import Relay
 from routing_service.storage.sqlite import queue_rows
 from routing_service.storage.sqlite import rows as sqlite_rows
 from routing_service.storage.sqlite import upkeep as sqlite_upkeep
@@ -56,6 +57,7 @@ class SqliteEngine:
     shared_writers = False
     """The lock file keeps other processes out."""
     hints: ChangeHints | None = None
+    relay: Relay | None = None
 
     def __init__(
         self,

@@ -140,7 +140,9 @@ class Dispatch(google.protobuf.message.Message):
     repeat carries its own, and Status has none. Empty if the service does not trace.
     """
     delivery: Global___Delivery.ValueType
-    """Who carries the message to the agent, by its registry entry when it was dispatched."""
+    """Who carries the message to the agent: by its registry entry when it was dispatched, or as
+    RouteRequest.deliver asked.
+    """
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent to send the message to."""

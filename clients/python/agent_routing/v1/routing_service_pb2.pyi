@@ -165,6 +165,62 @@ reported with other content. Nothing was stored.
 """
 Global___DegradedTurnStatus: typing_extensions.TypeAlias = DegradedTurnStatus
 
+class _WatchInclude:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _WatchIncludeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_WatchInclude.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    WATCH_INCLUDE_UNSPECIFIED: _WatchInclude.ValueType  # 0
+    """Not set."""
+    WATCH_INCLUDE_DELTAS: _WatchInclude.ValueType  # 1
+    """Parts of answers as agents write them (WatchSessionResponse.delta)."""
+    WATCH_INCLUDE_NOTES: _WatchInclude.ValueType  # 2
+    """Notes for the user (WatchSessionResponse.note)."""
+    WATCH_INCLUDE_STEPS: _WatchInclude.ValueType  # 3
+    """Steps, as changes with steps_reported."""
+
+class WatchInclude(_WatchInclude, metaclass=_WatchIncludeEnumTypeWrapper):
+    """What workers say of a turn while they work on it."""
+
+WATCH_INCLUDE_UNSPECIFIED: WatchInclude.ValueType  # 0
+"""Not set."""
+WATCH_INCLUDE_DELTAS: WatchInclude.ValueType  # 1
+"""Parts of answers as agents write them (WatchSessionResponse.delta)."""
+WATCH_INCLUDE_NOTES: WatchInclude.ValueType  # 2
+"""Notes for the user (WatchSessionResponse.note)."""
+WATCH_INCLUDE_STEPS: WatchInclude.ValueType  # 3
+"""Steps, as changes with steps_reported."""
+Global___WatchInclude: typing_extensions.TypeAlias = WatchInclude
+
+class _Relay:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _RelayEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Relay.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    RELAY_UNSPECIFIED: _Relay.ValueType  # 0
+    """Nothing was sent: there was neither, or the turn is a consult."""
+    RELAY_LOCAL: _Relay.ValueType  # 1
+    """Those of this replica. The store is one process's, or has no messages (DynamoDB), or could not
+    be reached.
+    """
+    RELAY_ALL: _Relay.ValueType  # 2
+    """Those of all replicas."""
+
+class Relay(_Relay, metaclass=_RelayEnumTypeWrapper):
+    """Whose watchers get notes and deltas."""
+
+RELAY_UNSPECIFIED: Relay.ValueType  # 0
+"""Nothing was sent: there was neither, or the turn is a consult."""
+RELAY_LOCAL: Relay.ValueType  # 1
+"""Those of this replica. The store is one process's, or has no messages (DynamoDB), or could not
+be reached.
+"""
+RELAY_ALL: Relay.ValueType  # 2
+"""Those of all replicas."""
+Global___Relay: typing_extensions.TypeAlias = Relay
+
 class _KeepTurnStatus:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -234,6 +290,7 @@ class RouteRequest(google.protobuf.message.Message):
     METADATA_FIELD_NUMBER: builtins.int
     TASK_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     EXPLAIN_TOPIC_FIELD_NUMBER: builtins.int
+    DELIVER_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session; a new session begins with this message. Empty: the session of task_id, if one is
     given (unknown: NOT_FOUND, UNKNOWN_TASK); otherwise a new session. Its id is derived from
@@ -285,6 +342,12 @@ class RouteRequest(google.protobuf.message.Message):
     """
     explain_topic: builtins.bool
     """Return topic_trace, as validate_only always does. Default false."""
+    deliver: agent_routing.v1.dispatch_pb2.Delivery.ValueType
+    """INBOX: workers take the turn from inboxes, whichever agents it passes through, also agents
+    without an inbox in the registry. Where some agent has none it needs a store of format 2;
+    otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
+    CALLER is INVALID_FIELD. Repeats are not compared by it.
+    """
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
         """Other content of the message. At most 16 items, 64 KiB in all. Never searched for commands."""
@@ -327,9 +390,10 @@ class RouteRequest(google.protobuf.message.Message):
         metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         task_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         explain_topic: builtins.bool = ...,
+        deliver: agent_routing.v1.dispatch_pb2.Delivery.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "task_expire_time", b"task_expire_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "channel", b"channel", "entitlements", b"entitlements", "expected_revision", b"expected_revision", "explain_topic", b"explain_topic", "history_turns", b"history_turns", "items", b"items", "literal_text", b"literal_text", "locale", b"locale", "metadata", b"metadata", "quick_reply_id", b"quick_reply_id", "request_id", b"request_id", "session_id", b"session_id", "task_expire_time", b"task_expire_time", "task_id", b"task_id", "text", b"text", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "channel", b"channel", "deliver", b"deliver", "entitlements", b"entitlements", "expected_revision", b"expected_revision", "explain_topic", b"explain_topic", "history_turns", b"history_turns", "items", b"items", "literal_text", b"literal_text", "locale", b"locale", "metadata", b"metadata", "quick_reply_id", b"quick_reply_id", "request_id", b"request_id", "session_id", b"session_id", "task_expire_time", b"task_expire_time", "task_id", b"task_id", "text", b"text", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___RouteRequest: typing_extensions.TypeAlias = RouteRequest
@@ -1804,6 +1868,7 @@ class WatchSessionRequest(google.protobuf.message.Message):
     USER_ID_FIELD_NUMBER: builtins.int
     AFTER_REVISION_FIELD_NUMBER: builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: builtins.int
+    INCLUDE_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
     user_id: builtins.str
@@ -1817,6 +1882,12 @@ class WatchSessionRequest(google.protobuf.message.Message):
     def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
         """The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s."""
 
+    @property
+    def include(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___WatchInclude.ValueType]:
+        """What to send besides the changes. Empty: nothing, and changes with steps_reported alone are left
+        out. UNSPECIFIED is INVALID_FIELD.
+        """
+
     def __init__(
         self,
         *,
@@ -1824,9 +1895,10 @@ class WatchSessionRequest(google.protobuf.message.Message):
         user_id: builtins.str = ...,
         after_revision: builtins.int | None = ...,
         heartbeat_interval: google.protobuf.duration_pb2.Duration | None = ...,
+        include: collections.abc.Iterable[Global___WatchInclude.ValueType] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_after_revision", b"_after_revision", "after_revision", b"after_revision", "heartbeat_interval", b"heartbeat_interval"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_after_revision", b"_after_revision", "after_revision", b"after_revision", "heartbeat_interval", b"heartbeat_interval", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_after_revision", b"_after_revision", "after_revision", b"after_revision", "heartbeat_interval", b"heartbeat_interval", "include", b"include", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_after_revision", b"_after_revision"]) -> typing.Literal["after_revision"] | None: ...
 
 Global___WatchSessionRequest: typing_extensions.TypeAlias = WatchSessionRequest
@@ -1841,6 +1913,8 @@ class WatchSessionResponse(google.protobuf.message.Message):
 
     CHANGE_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
+    DELTA_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     @property
     def change(self) -> agent_routing.v1.session_event_pb2.Change:
         """A change."""
@@ -1849,17 +1923,103 @@ class WatchSessionResponse(google.protobuf.message.Message):
     def heartbeat(self) -> agent_routing.v1.session_event_pb2.Heartbeat:
         """A heartbeat."""
 
+    @property
+    def delta(self) -> Global___TurnDelta:
+        """A part of an answer. Only with WATCH_INCLUDE_DELTAS."""
+
+    @property
+    def note(self) -> Global___TurnNote:
+        """A note for the user. Only with WATCH_INCLUDE_NOTES."""
+
     def __init__(
         self,
         *,
         change: agent_routing.v1.session_event_pb2.Change | None = ...,
         heartbeat: agent_routing.v1.session_event_pb2.Heartbeat | None = ...,
+        delta: Global___TurnDelta | None = ...,
+        note: Global___TurnNote | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["change", b"change", "heartbeat", b"heartbeat", "kind", b"kind"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["change", b"change", "heartbeat", b"heartbeat", "kind", b"kind"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["change", "heartbeat"] | None: ...
+    def HasField(self, field_name: typing.Literal["change", b"change", "delta", b"delta", "heartbeat", b"heartbeat", "kind", b"kind", "note", b"note"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["change", b"change", "delta", b"delta", "heartbeat", b"heartbeat", "kind", b"kind", "note", b"note"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["change", "heartbeat", "delta", "note"] | None: ...
 
 Global___WatchSessionResponse: typing_extensions.TypeAlias = WatchSessionResponse
+
+@typing.final
+class TurnDelta(google.protobuf.message.Message):
+    """A part of an answer, as the agent writes it. Best effort: it is stored nowhere, and may be lost,
+    repeated or late. turn_completed says that the whole answer is there, which ListTurns returns. A
+    caller with the scope agent alone gets those of its own agents; nobody gets those of a consult.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    BEGIN_FIELD_NUMBER: builtins.int
+    END_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The request that the agent answers."""
+    agent_id: builtins.str
+    """The agent."""
+    attempt: builtins.int
+    """The lease under which it is written: 1 for the first. A higher one begins the answer again."""
+    begin: builtins.int
+    """Where this part begins and ends in what the agent has written in this attempt, in bytes of UTF-8.
+    If begin is the end of the part before, append text. If end is not after it, skip the part.
+    Otherwise a part is missing: wait for turn_completed.
+    """
+    end: builtins.int
+    """See begin."""
+    text: builtins.str
+    """The text, without markers such as [HANDOFF_TO:x] where the agent's are removed, so that it may be
+    shorter than end - begin. What may begin a marker comes with a later part.
+    """
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        begin: builtins.int = ...,
+        end: builtins.int = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "attempt", b"attempt", "begin", b"begin", "end", b"end", "request_id", b"request_id", "text", b"text"]) -> None: ...
+
+Global___TurnDelta: typing_extensions.TypeAlias = TurnDelta
+
+@typing.final
+class TurnNote(google.protobuf.message.Message):
+    """A note for the user, such as "still looking". Best effort, as TurnDelta is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The request that the agent answers."""
+    agent_id: builtins.str
+    """The agent."""
+    attempt: builtins.int
+    """The lease under which it is written: 1 for the first."""
+    text: builtins.str
+    """The text. 1 byte to 1 KiB."""
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "attempt", b"attempt", "request_id", b"request_id", "text", b"text"]) -> None: ...
+
+Global___TurnNote: typing_extensions.TypeAlias = TurnNote
 
 @typing.final
 class RouteStreamRequest(google.protobuf.message.Message):
@@ -2016,6 +2176,8 @@ class InboxItem(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     DISPATCH_TIME_FIELD_NUMBER: builtins.int
+    DEADLINE_FIELD_NUMBER: builtins.int
+    STEPS_KNOWN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     user_id: builtins.str
@@ -2024,6 +2186,10 @@ class InboxItem(google.protobuf.message.Message):
     """Names the lease: for KeepTurn and CompleteTurn. Secret to this worker."""
     attempt: builtins.int
     """Which offer of this turn it is: 1 for the first."""
+    steps_known: builtins.int
+    """How many steps of this attempt are stored: KeepTurnRequest.first_step of the next report. Not 0
+    only for a turn that is sent again after a reconnect.
+    """
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
         """What to answer. Complete it with dispatch.request_id and dispatch.agent.agent_id."""
@@ -2036,6 +2202,10 @@ class InboxItem(google.protobuf.message.Message):
     def dispatch_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When the turn was dispatched."""
 
+    @property
+    def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the turn is abandoned unless it is answered or KeepTurn extends it."""
+
     def __init__(
         self,
         *,
@@ -2046,9 +2216,11 @@ class InboxItem(google.protobuf.message.Message):
         lease: google.protobuf.duration_pb2.Duration | None = ...,
         attempt: builtins.int = ...,
         dispatch_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        steps_known: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "lease", b"lease"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "lease", b"lease", "lease_token", b"lease_token", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["deadline", b"deadline", "dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "deadline", b"deadline", "dispatch", b"dispatch", "dispatch_time", b"dispatch_time", "lease", b"lease", "lease_token", b"lease_token", "session_id", b"session_id", "steps_known", b"steps_known", "user_id", b"user_id"]) -> None: ...
 
 Global___InboxItem: typing_extensions.TypeAlias = InboxItem
 
@@ -2072,7 +2244,7 @@ Global___InboxHeartbeat: typing_extensions.TypeAlias = InboxHeartbeat
 
 @typing.final
 class KeepTurnRequest(google.protobuf.message.Message):
-    """A worker's word about its turn. Exactly one of extend and release must be set."""
+    """What a worker says of its turn. It must have extend, release, steps, note or delta."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2083,6 +2255,10 @@ class KeepTurnRequest(google.protobuf.message.Message):
     LEASE_TOKEN_FIELD_NUMBER: builtins.int
     EXTEND_FIELD_NUMBER: builtins.int
     RELEASE_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    FIRST_STEP_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
+    DELTA_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required."""
     user_id: builtins.str
@@ -2092,18 +2268,37 @@ class KeepTurnRequest(google.protobuf.message.Message):
     agent_id: builtins.str
     """The agent that holds the turn. Required; the credential must speak for it."""
     lease_token: builtins.str
-    """The lease: InboxItem.lease_token. Empty for a turn that a caller carries: the answer then says
-    whether the turn is still open, and extends nothing.
-    """
+    """The lease: InboxItem.lease_token. Empty for a turn that a caller carries, which has no lease."""
     release: builtins.bool
     """The worker gives the turn back; another one gets it at once, and this lease counts as no
-    attempt.
+    attempt. Not with steps, note or delta.
     """
+    first_step: builtins.int
+    """The number of the first of these steps in this attempt, from 0: KeepTurnResponse.steps_known of the
+    last report. Steps that are known are skipped, so a repeat stores nothing twice. A gap is
+    INVALID_FIELD.
+    """
+    note: builtins.str
+    """A text for the user while they wait, sent to watchers and stored nowhere. At most 1 KiB."""
     @property
     def extend(self) -> google.protobuf.duration_pb2.Duration:
-        """The lease runs for this long from now on: 1 s to 1 h. The turn itself still ends at the
-        registry's turn_timeout, which counts from its dispatch.
+        """The lease runs for this long from now on: 1 s to 1 h. If less than half of the agent's
+        turn_timeout is left, the turn's deadline moves to a whole turn_timeout from now, at most to
+        24 h after its dispatch (in a store of format 2; otherwise it stays).
         """
+
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.turn_pb2.Step]:
+        """What the agent has done since the last report, stored with the turn at once. At most 64 steps,
+        48 KiB in all. A turn keeps its first 256 steps and 192 KiB, of all attempts; later ones are left
+        out. Reports of a turn at least 5 s apart; otherwise RESOURCE_EXHAUSTED, OVERLOADED with
+        RetryInfo, and nothing of the call is done. Needs a store of format 2; otherwise
+        FAILED_PRECONDITION, STORE_FORMAT. Do not repeat them in CompleteTurnRequest.steps.
+        """
+
+    @property
+    def delta(self) -> Global___AnswerDelta:
+        """The next part of the answer, sent to watchers and stored nowhere."""
 
     def __init__(
         self,
@@ -2115,35 +2310,83 @@ class KeepTurnRequest(google.protobuf.message.Message):
         lease_token: builtins.str = ...,
         extend: google.protobuf.duration_pb2.Duration | None = ...,
         release: builtins.bool = ...,
+        steps: collections.abc.Iterable[agent_routing.v1.turn_pb2.Step] | None = ...,
+        first_step: builtins.int = ...,
+        note: builtins.str = ...,
+        delta: Global___AnswerDelta | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["act", b"act", "extend", b"extend", "release", b"release"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["act", b"act", "agent_id", b"agent_id", "extend", b"extend", "lease_token", b"lease_token", "release", b"release", "request_id", b"request_id", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["act", b"act", "delta", b"delta", "extend", b"extend", "release", b"release"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["act", b"act", "agent_id", b"agent_id", "delta", b"delta", "extend", b"extend", "first_step", b"first_step", "lease_token", b"lease_token", "note", b"note", "release", b"release", "request_id", b"request_id", "session_id", b"session_id", "steps", b"steps", "user_id", b"user_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["act", b"act"]) -> typing.Literal["extend", "release"] | None: ...
 
 Global___KeepTurnRequest: typing_extensions.TypeAlias = KeepTurnRequest
 
 @typing.final
+class AnswerDelta(google.protobuf.message.Message):
+    """A part of an answer while the agent writes it. Notes and deltas of a turn are limited to 64 KiB a
+    second; beyond that RESOURCE_EXHAUSTED, OVERLOADED with RetryInfo.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    offset: builtins.int
+    """Where text begins in what the agent has written in this attempt, in bytes of UTF-8."""
+    text: builtins.str
+    """The text. 1 byte to 32 KiB."""
+    before: builtins.str
+    """The end of what was written before: the last 160 characters, or all if there are fewer. So any
+    replica can find a marker that several parts make up. Required if offset is not 0.
+    """
+    def __init__(
+        self,
+        *,
+        offset: builtins.int = ...,
+        text: builtins.str = ...,
+        before: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["before", b"before", "offset", b"offset", "text", b"text"]) -> None: ...
+
+Global___AnswerDelta: typing_extensions.TypeAlias = AnswerDelta
+
+@typing.final
 class KeepTurnResponse(google.protobuf.message.Message):
-    """What became of a worker's word."""
+    """What became of what a worker said."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     STATUS_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
+    DEADLINE_FIELD_NUMBER: builtins.int
+    STEPS_KNOWN_FIELD_NUMBER: builtins.int
+    RELAY_FIELD_NUMBER: builtins.int
     status: Global___KeepTurnStatus.ValueType
-    """The result. A turn that is gone is no error of the call."""
+    """The result. A turn that is gone is no error of the call; nothing is stored or sent then."""
+    steps_known: builtins.int
+    """How many steps of this attempt are stored: first_step of the next report."""
+    relay: Global___Relay.ValueType
+    """Who was sent the note or the delta."""
     @property
     def lease(self) -> google.protobuf.duration_pb2.Duration:
         """How long the lease runs from now on. Unset unless it was extended."""
+
+    @property
+    def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the turn is abandoned unless it is answered or extended. Set if status is KEPT."""
 
     def __init__(
         self,
         *,
         status: Global___KeepTurnStatus.ValueType = ...,
         lease: google.protobuf.duration_pb2.Duration | None = ...,
+        deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        steps_known: builtins.int = ...,
+        relay: Global___Relay.ValueType = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["lease", b"lease"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["deadline", b"deadline", "lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "lease", b"lease", "relay", b"relay", "status", b"status", "steps_known", b"steps_known"]) -> None: ...
 
 Global___KeepTurnResponse: typing_extensions.TypeAlias = KeepTurnResponse
 

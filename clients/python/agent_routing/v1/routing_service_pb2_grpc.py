@@ -290,7 +290,8 @@ class RoutingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def KeepTurn(self, request, context):
-        """Extends a worker's lease on a turn, or gives it back.
+        """Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
+        of the answer while the agent works.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

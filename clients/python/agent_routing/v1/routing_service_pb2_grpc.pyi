@@ -516,7 +516,9 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     """
 
     KeepTurn: _RoutingServiceKeepTurnType
-    """Extends a worker's lease on a turn, or gives it back."""
+    """Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
+    of the answer while the agent works.
+    """
 
     ListApprovals: _RoutingServiceListApprovalsType
     """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
@@ -769,7 +771,9 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.KeepTurnRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.KeepTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.KeepTurnResponse]]:
-        """Extends a worker's lease on a turn, or gives it back."""
+        """Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
+        of the answer while the agent works.
+        """
 
     @abc.abstractmethod
     def ListApprovals(

@@ -124,7 +124,7 @@ class _TurnAbandonCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
     """
     TURN_ABANDON_CAUSE_TIMEOUT: _TurnAbandonCause.ValueType  # 2
-    """The registry's turn_timeout passed."""
+    """The deadline passed: the turn_timeout of the agent or of the registry, or as KeepTurn extended it."""
     TURN_ABANDON_CAUSE_RESET: _TurnAbandonCause.ValueType  # 3
     """The user sent "/reset"."""
     TURN_ABANDON_CAUSE_CLEARED: _TurnAbandonCause.ValueType  # 4
@@ -140,7 +140,7 @@ TURN_ABANDON_CAUSE_OPEN_TURNS: TurnAbandonCause.ValueType  # 1
 abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
 """
 TURN_ABANDON_CAUSE_TIMEOUT: TurnAbandonCause.ValueType  # 2
-"""The registry's turn_timeout passed."""
+"""The deadline passed: the turn_timeout of the agent or of the registry, or as KeepTurn extended it."""
 TURN_ABANDON_CAUSE_RESET: TurnAbandonCause.ValueType  # 3
 """The user sent "/reset"."""
 TURN_ABANDON_CAUSE_CLEARED: TurnAbandonCause.ValueType  # 4
@@ -308,6 +308,8 @@ class SessionEvent(google.protobuf.message.Message):
     APPROVAL_DECIDED_FIELD_NUMBER: builtins.int
     APPROVAL_WITHDRAWN_FIELD_NUMBER: builtins.int
     APPROVAL_EXPIRED_FIELD_NUMBER: builtins.int
+    TURN_EXTENDED_FIELD_NUMBER: builtins.int
+    STEPS_REPORTED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -442,6 +444,16 @@ class SessionEvent(google.protobuf.message.Message):
     def approval_expired(self) -> Global___ApprovalExpired:
         """The time of an approval passed. task_cancelled follows."""
 
+    @property
+    def turn_extended(self) -> Global___TurnExtended:
+        """A worker goes on with its turn, which got a later deadline."""
+
+    @property
+    def steps_reported(self) -> Global___StepsReported:
+        """An agent reported what it has done in its turn so far. WatchSession sends it only with
+        WATCH_INCLUDE_STEPS.
+        """
+
     def __init__(
         self,
         *,
@@ -480,10 +492,12 @@ class SessionEvent(google.protobuf.message.Message):
         approval_decided: Global___ApprovalDecided | None = ...,
         approval_withdrawn: Global___ApprovalWithdrawn | None = ...,
         approval_expired: Global___ApprovalExpired | None = ...,
+        turn_extended: Global___TurnExtended | None = ...,
+        steps_reported: Global___StepsReported | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -839,6 +853,82 @@ class TurnAbandoned(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["agent", b"agent", "cause", b"cause", "request_id", b"request_id"]) -> None: ...
 
 Global___TurnAbandoned: typing_extensions.TypeAlias = TurnAbandoned
+
+@typing.final
+class TurnExtended(google.protobuf.message.Message):
+    """A worker goes on with its turn, which got a later deadline."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    DEADLINE_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The open request."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that works on it."""
+
+    @property
+    def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the turn is abandoned now, unless it is answered or extended again."""
+
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "deadline", b"deadline"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "deadline", b"deadline", "request_id", b"request_id"]) -> None: ...
+
+Global___TurnExtended: typing_extensions.TypeAlias = TurnExtended
+
+@typing.final
+class StepsReported(google.protobuf.message.Message):
+    """An agent reported what it has done in its turn so far."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    FIRST_STEP_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The open request."""
+    task_id: builtins.str
+    """The task."""
+    attempt: builtins.int
+    """The lease under which they were reported: 1 for the first."""
+    first_step: builtins.int
+    """The number of the first of these steps in the attempt, from 0."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that works on it."""
+
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.turn_pb2.Step]:
+        """The steps. input and output are set for operators and the agent itself, or if the registry has
+        steps: shown for the agent; in AdminService they are empty.
+        """
+
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        attempt: builtins.int = ...,
+        first_step: builtins.int = ...,
+        steps: collections.abc.Iterable[agent_routing.v1.turn_pb2.Step] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "attempt", b"attempt", "first_step", b"first_step", "request_id", b"request_id", "steps", b"steps", "task_id", b"task_id"]) -> None: ...
+
+Global___StepsReported: typing_extensions.TypeAlias = StepsReported
 
 @typing.final
 class CommandHandled(google.protobuf.message.Message):

@@ -233,6 +233,7 @@ class Step(google.protobuf.message.Message):
     OUTPUT_FIELD_NUMBER: builtins.int
     START_TIME_FIELD_NUMBER: builtins.int
     DURATION_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the step, for example the tool's. 1-128 characters. Required."""
     kind: builtins.str
@@ -243,6 +244,11 @@ class Step(google.protobuf.message.Message):
     """The input, in any text format. May be empty."""
     output: builtins.str
     """The output, in any text format. May be empty."""
+    attempt: builtins.int
+    """In answers: the lease under which KeepTurn reported it, 1 for the first; 0: it came with
+    CompleteTurn. input and output of reported steps are for operators and the agent itself, unless
+    the registry has steps: shown for the agent. Ignored in requests.
+    """
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When the step began. Optional."""
@@ -260,8 +266,9 @@ class Step(google.protobuf.message.Message):
         output: builtins.str = ...,
         start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         duration: google.protobuf.duration_pb2.Duration | None = ...,
+        attempt: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["duration", b"duration", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["duration", b"duration", "input", b"input", "kind", b"kind", "name", b"name", "output", b"output", "start_time", b"start_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "duration", b"duration", "input", b"input", "kind", b"kind", "name", b"name", "output", b"output", "start_time", b"start_time"]) -> None: ...
 
 Global___Step: typing_extensions.TypeAlias = Step

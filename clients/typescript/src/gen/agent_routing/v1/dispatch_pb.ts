@@ -139,7 +139,8 @@ export type Dispatch = Message<"agent_routing.v1.Dispatch"> & {
   candidates: Dispatch_TopicCandidate[];
 
   /**
-   * Who carries the message to the agent, by its registry entry when it was dispatched.
+   * Who carries the message to the agent: by its registry entry when it was dispatched, or as
+   * RouteRequest.deliver asked.
    *
    * @generated from field: agent_routing.v1.Delivery delivery = 16;
    */

@@ -12,7 +12,7 @@ import type { Handoff, Verdict } from "./handoff_pb.js";
 import { file_agent_routing_v1_handoff } from "./handoff_pb.js";
 import type { RouteReason } from "./route_reason_pb.js";
 import { file_agent_routing_v1_route_reason } from "./route_reason_pb.js";
-import type { OutcomeStatus, TurnOutcome } from "./turn_pb.js";
+import type { OutcomeStatus, Step, TurnOutcome } from "./turn_pb.js";
 import { file_agent_routing_v1_turn } from "./turn_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -22,7 +22,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/session_event.proto.
  */
 export const file_agent_routing_v1_session_event: GenFile = /*@__PURE__*/
-  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDIuMOCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIABJDChNzdGlja2luZXNzX3N3aXRjaGVkGBwgASgLMiQuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU3dpdGNoZWRIABI1CgxvcGVyYXRvcl9hY3QYHSABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLk9wZXJhdG9yQWN0SAASOQoOc2Vzc2lvbl9wdXJnZWQYHiABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25QdXJnZWRIABJBChJhcHByb3ZhbF9yZXF1ZXN0ZWQYHyABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsUmVxdWVzdGVkSAASOQoOYXBwcm92YWxfdm90ZWQYICABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsVm90ZWRIABI9ChBhcHByb3ZhbF9kZWNpZGVkGCEgASgLMiEuYWdlbnRfcm91dGluZy52MS5BcHByb3ZhbERlY2lkZWRIABJBChJhcHByb3ZhbF93aXRoZHJhd24YIiABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsV2l0aGRyYXduSAASPQoQYXBwcm92YWxfZXhwaXJlZBgjIAEoCzIhLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxFeHBpcmVkSABCBgoEa2luZCJACg5TZXNzaW9uU3RhcnRlZBINCgVvd25lchgBIAEoCRIOCgZsb2NhbGUYAiABKAkSDwoHY2hhbm5lbBgDIAEoCSIfCg1TZXNzaW9uRXJhc2VkEg4KBnJlYXNvbhgBIAEoCSKxAgoNTWVzc2FnZVJvdXRlZBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei0KBnJlYXNvbhgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SGQoRcHJldmlvdXNfYWdlbnRfaWQYBSABKAkSGwoTc3VwZXJ2aXNvcl9ieXBhc3NlZBgGIAEoCBIOCgZsb2NrZWQYByABKAgSGAoQdG9waWNfY29uZmlkZW5jZRgIIAEoARITCgt0b3BpY19tb2RlbBgJIAEoCRItCgV0b3BpYxgKIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVRvcGljIrsBCgxNZXNzYWdlVG9waWMSDQoFbW9kZWwYASABKAkSPQoKY2FuZGlkYXRlcxgCIAMoCzIpLmFnZW50X3JvdXRpbmcudjEuRGlzcGF0Y2guVG9waWNDYW5kaWRhdGUSDAoEc3RheRgDIAEoARIQCghzdXJlbmVzcxgEIAEoARINCgVib3VuZBgFIAEoARIfChdzZWNvbmRfcmVxdWVzdF9hZ2VudF9pZBgGIAEoCRINCgVhc2tlZBgHIAEoCCKyAQoMQWdlbnRIYW5kb2ZmEioKB2hhbmRvZmYYASABKAsyGS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmYSFwoPdHVybl9yZXF1ZXN0X2lkGAIgASgJEhcKD25leHRfcmVxdWVzdF9pZBgDIAEoCRIPCgd0YXNrX2lkGAQgASgJEjMKDHJvdXRlX3JlYXNvbhgFIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24igQEKDEFnZW50Q2xlYXJlZBIvCg5wcmV2aW91c19hZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMAoFY2F1c2UYAiABKA4yIS5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJDYXVzZRIOCgZyZWFzb24YAyABKAkiZgoLTG9ja0VuZ2FnZWQSJgoFYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei8KC2V4cGlyZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJpCgxMb2NrUmVsZWFzZWQSJgoFYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjEKBWNhdXNlGAIgASgOMiIuYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZUNhdXNlIpQCCg1UdXJuQ29tcGxldGVkEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHdGFza19pZBgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLgoHb3V0Y29tZRgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuVHVybk91dGNvbWUSNwoOb3V0Y29tZV9zdGF0dXMYBSABKA4yHy5hZ2VudF9yb3V0aW5nLnYxLk91dGNvbWVTdGF0dXMSFwoPbmV4dF9yZXF1ZXN0X2lkGAYgASgJEjQKEXJlc3BvbnNlX2R1cmF0aW9uGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIn4KDVR1cm5BYmFuZG9uZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMQoFY2F1c2UYAyABKA4yIi5hZ2VudF9yb3V0aW5nLnYxLlR1cm5BYmFuZG9uQ2F1c2UiSQoOQ29tbWFuZEhhbmRsZWQSDwoHY29tbWFuZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQiTwoLVGFza0NyZWF0ZWQSDwoHdGFza19pZBgBIAEoCRIvCgtleHBpcmVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiaQoKVGFza1BhdXNlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSDgoGcHJvbXB0GAMgASgJEiYKBWFnZW50GAQgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJ1CgtUYXNrUmVzdW1lZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSKAoGcmVzdW1lGAMgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSFwoPbmV4dF9yZXF1ZXN0X2lkGAQgASgJIuABChFBcHByb3ZhbFJlcXVlc3RlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EgoKAmJ5GAQgASgJEhgKEGRlY2lzaW9uc19uZWVkZWQYBSABKAUSLwoLZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKBmZpZWxkcxgHIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QiVgoNQXBwcm92YWxWb3RlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSDwoHZGVjaWRlchgDIAEoCRIPCgdjb21tZW50GAQgASgJIqIBCg9BcHByb3ZhbERlY2lkZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEiwKCGRlY2lzaW9uGAMgASgOMhouYWdlbnRfcm91dGluZy52MS5EZWNpc2lvbhIPCgdkZWNpZGVyGAQgASgJEhEKCWRlY2lzaW9ucxgFIAEoBRIYChBkZWNpc2lvbnNfbmVlZGVkGAYgASgFInAKEUFwcHJvdmFsV2l0aGRyYXduEg8KB3Rhc2tfaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRI2CgVjYXVzZRgDIAEoDjInLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxXaXRoZHJhd0NhdXNlIjYKD0FwcHJvdmFsRXhwaXJlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkiWQoNVGFza0NvbXBsZXRlZBIPCgd0YXNrX2lkGAEgASgJEg8KB3N1bW1hcnkYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IlYKClRhc2tGYWlsZWQSDwoHdGFza19pZBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJSCg1UYXNrQ2FuY2VsbGVkEg8KB3Rhc2tfaWQYASABKAkSMAoFY2F1c2UYAiABKA4yIS5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxDYXVzZSJtChFTdGlja2luZXNzRXhwaXJlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMAoNaWRsZV9kdXJhdGlvbhgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKCAQoOSGFuZG9mZlJlZnVzZWQSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIrCgh2ZXJkaWN0cxgCIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdBIXCg90dXJuX3JlcXVlc3RfaWQYAyABKAkigwEKD1N3aXRjaFN1Z2dlc3RlZBIwCgpzdWdnZXN0aW9uGAEgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uEhIKCnJlcXVlc3RfaWQYAiABKAkSFQoNZnJvbV9hZ2VudF9pZBgDIAEoCRITCgt0b3BpY19tb2RlbBgEIAEoCSJ4Cg5Td2l0Y2hBbnN3ZXJlZBIVCg1zdWdnZXN0aW9uX2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIVCg1mcm9tX2FnZW50X2lkGAMgASgJEhAKCGFjY2VwdGVkGAQgASgIIpABChJTdGlja2luZXNzU3dpdGNoZWQSDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSEQoJYWdlbnRfaWRzGAMgAygJEhUKDXVzZXJzX3BlcmNlbnQYBCABKAUSDgoGcmVhc29uGAUgASgJEhMKC2FsbF90ZW5hbnRzGAYgASgIIj0KC09wZXJhdG9yQWN0Eg4KBm1ldGhvZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSDgoGdGFyZ2V0GAMgASgJIh8KDVNlc3Npb25QdXJnZWQSDgoGcmVhc29uGAEgASgJKu0BCg9BZ2VudENsZWFyQ2F1c2USIQodQUdFTlRfQ0xFQVJfQ0FVU0VfVU5TUEVDSUZJRUQQABIdChlBR0VOVF9DTEVBUl9DQVVTRV9DT01NQU5EEAESGwoXQUdFTlRfQ0xFQVJfQ0FVU0VfUkVTRVQQAhIdChlBR0VOVF9DTEVBUl9DQVVTRV9DTEVBUkVEEAMSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfUFJPQ0VFRBAEEh4KGkFHRU5UX0NMRUFSX0NBVVNFX0NPTVBMRVRFEAUSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfVElNRU9VVBAGKpUCChBMb2NrUmVsZWFzZUNhdXNlEiIKHkxPQ0tfUkVMRUFTRV9DQVVTRV9VTlNQRUNJRklFRBAAEh8KG0xPQ0tfUkVMRUFTRV9DQVVTRV9BTlNXRVJFRBABEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9USU1FT1VUEAISHgoaTE9DS19SRUxFQVNFX0NBVVNFX0NPTU1BTkQQAxIcChhMT0NLX1JFTEVBU0VfQ0FVU0VfUkVTRVQQBBIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfQ0xFQVJFRBAFEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9IQU5ET0ZGEAYSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0ZBSUxVUkUQByq3AQoQVHVybkFiYW5kb25DYXVzZRIiCh5UVVJOX0FCQU5ET05fQ0FVU0VfVU5TUEVDSUZJRUQQABIhCh1UVVJOX0FCQU5ET05fQ0FVU0VfT1BFTl9UVVJOUxABEh4KGlRVUk5fQUJBTkRPTl9DQVVTRV9USU1FT1VUEAISHAoYVFVSTl9BQkFORE9OX0NBVVNFX1JFU0VUEAMSHgoaVFVSTl9BQkFORE9OX0NBVVNFX0NMRUFSRUQQBCr8AQoVQXBwcm92YWxXaXRoZHJhd0NhdXNlEicKI0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1VOU1BFQ0lGSUVEEAASIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ09NTUFORBABEiEKHUFQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1JFU0VUEAISIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ0xFQVJFRBADEiMKH0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX0hBTkRPRkYQBBIoCiRBUFBST1ZBTF9XSVRIRFJBV19DQVVTRV9UQVNLX0VYUElSRUQQBSq3AQoPVGFza0NhbmNlbENhdXNlEiEKHVRBU0tfQ0FOQ0VMX0NBVVNFX1VOU1BFQ0lGSUVEEAASGwoXVEFTS19DQU5DRUxfQ0FVU0VfUkVTRVQQARIdChlUQVNLX0NBTkNFTF9DQVVTRV9DTEVBUkVEEAISHQoZVEFTS19DQU5DRUxfQ0FVU0VfRVhQSVJFRBADEiYKIlRBU0tfQ0FOQ0VMX0NBVVNFX0FQUFJPVkFMX0VYUElSRUQQBGIGcHJvdG8z", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDItcPCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIABJDChNzdGlja2luZXNzX3N3aXRjaGVkGBwgASgLMiQuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU3dpdGNoZWRIABI1CgxvcGVyYXRvcl9hY3QYHSABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLk9wZXJhdG9yQWN0SAASOQoOc2Vzc2lvbl9wdXJnZWQYHiABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25QdXJnZWRIABJBChJhcHByb3ZhbF9yZXF1ZXN0ZWQYHyABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsUmVxdWVzdGVkSAASOQoOYXBwcm92YWxfdm90ZWQYICABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsVm90ZWRIABI9ChBhcHByb3ZhbF9kZWNpZGVkGCEgASgLMiEuYWdlbnRfcm91dGluZy52MS5BcHByb3ZhbERlY2lkZWRIABJBChJhcHByb3ZhbF93aXRoZHJhd24YIiABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsV2l0aGRyYXduSAASPQoQYXBwcm92YWxfZXhwaXJlZBgjIAEoCzIhLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxFeHBpcmVkSAASNwoNdHVybl9leHRlbmRlZBgkIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuVHVybkV4dGVuZGVkSAASOQoOc3RlcHNfcmVwb3J0ZWQYJSABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlN0ZXBzUmVwb3J0ZWRIAEIGCgRraW5kIkAKDlNlc3Npb25TdGFydGVkEg0KBW93bmVyGAEgASgJEg4KBmxvY2FsZRgCIAEoCRIPCgdjaGFubmVsGAMgASgJIh8KDVNlc3Npb25FcmFzZWQSDgoGcmVhc29uGAEgASgJIrECCg1NZXNzYWdlUm91dGVkEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHdGFza19pZBgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLQoGcmVhc29uGAQgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhIZChFwcmV2aW91c19hZ2VudF9pZBgFIAEoCRIbChNzdXBlcnZpc29yX2J5cGFzc2VkGAYgASgIEg4KBmxvY2tlZBgHIAEoCBIYChB0b3BpY19jb25maWRlbmNlGAggASgBEhMKC3RvcGljX21vZGVsGAkgASgJEi0KBXRvcGljGAogASgLMh4uYWdlbnRfcm91dGluZy52MS5NZXNzYWdlVG9waWMiuwEKDE1lc3NhZ2VUb3BpYxINCgVtb2RlbBgBIAEoCRI9CgpjYW5kaWRhdGVzGAIgAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRIMCgRzdGF5GAMgASgBEhAKCHN1cmVuZXNzGAQgASgBEg0KBWJvdW5kGAUgASgBEh8KF3NlY29uZF9yZXF1ZXN0X2FnZW50X2lkGAYgASgJEg0KBWFza2VkGAcgASgIIrIBCgxBZ2VudEhhbmRvZmYSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIXCg90dXJuX3JlcXVlc3RfaWQYAiABKAkSFwoPbmV4dF9yZXF1ZXN0X2lkGAMgASgJEg8KB3Rhc2tfaWQYBCABKAkSMwoMcm91dGVfcmVhc29uGAUgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbiKBAQoMQWdlbnRDbGVhcmVkEi8KDnByZXZpb3VzX2FnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIwCgVjYXVzZRgCIAEoDjIhLmFnZW50X3JvdXRpbmcudjEuQWdlbnRDbGVhckNhdXNlEg4KBnJlYXNvbhgDIAEoCSJmCgtMb2NrRW5nYWdlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLwoLZXhwaXJlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImkKDExvY2tSZWxlYXNlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMQoFY2F1c2UYAiABKA4yIi5hZ2VudF9yb3V0aW5nLnYxLkxvY2tSZWxlYXNlQ2F1c2UilAIKDVR1cm5Db21wbGV0ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIuCgdvdXRjb21lGAQgASgOMh0uYWdlbnRfcm91dGluZy52MS5UdXJuT3V0Y29tZRI3Cg5vdXRjb21lX3N0YXR1cxgFIAEoDjIfLmFnZW50X3JvdXRpbmcudjEuT3V0Y29tZVN0YXR1cxIXCg9uZXh0X3JlcXVlc3RfaWQYBiABKAkSNAoRcmVzcG9uc2VfZHVyYXRpb24YByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ifgoNVHVybkFiYW5kb25lZBISCgpyZXF1ZXN0X2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIxCgVjYXVzZRgDIAEoDjIiLmFnZW50X3JvdXRpbmcudjEuVHVybkFiYW5kb25DYXVzZSJ4CgxUdXJuRXh0ZW5kZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLAoIZGVhZGxpbmUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqgBCg1TdGVwc1JlcG9ydGVkEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHdGFza19pZBgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSDwoHYXR0ZW1wdBgEIAEoBRISCgpmaXJzdF9zdGVwGAUgASgFEiUKBXN0ZXBzGAYgAygLMhYuYWdlbnRfcm91dGluZy52MS5TdGVwIkkKDkNvbW1hbmRIYW5kbGVkEg8KB2NvbW1hbmQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ik8KC1Rhc2tDcmVhdGVkEg8KB3Rhc2tfaWQYASABKAkSLwoLZXhwaXJlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImkKClRhc2tQYXVzZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEg4KBnByb21wdBgDIAEoCRImCgVhZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQidQoLVGFza1Jlc3VtZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEigKBnJlc3VtZRgDIAEoCzIYLmFnZW50X3JvdXRpbmcudjEuUmVzdW1lEhcKD25leHRfcmVxdWVzdF9pZBgEIAEoCSLgAQoRQXBwcm92YWxSZXF1ZXN0ZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIKCgJieRgEIAEoCRIYChBkZWNpc2lvbnNfbmVlZGVkGAUgASgFEi8KC2V4cGlyZV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgZmaWVsZHMYByABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IlYKDUFwcHJvdmFsVm90ZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEg8KB2RlY2lkZXIYAyABKAkSDwoHY29tbWVudBgEIAEoCSKiAQoPQXBwcm92YWxEZWNpZGVkEg8KB3Rhc2tfaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIsCghkZWNpc2lvbhgDIAEoDjIaLmFnZW50X3JvdXRpbmcudjEuRGVjaXNpb24SDwoHZGVjaWRlchgEIAEoCRIRCglkZWNpc2lvbnMYBSABKAUSGAoQZGVjaXNpb25zX25lZWRlZBgGIAEoBSJwChFBcHByb3ZhbFdpdGhkcmF3bhIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSNgoFY2F1c2UYAyABKA4yJy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsV2l0aGRyYXdDYXVzZSI2Cg9BcHByb3ZhbEV4cGlyZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJIlkKDVRhc2tDb21wbGV0ZWQSDwoHdGFza19pZBgBIAEoCRIPCgdzdW1tYXJ5GAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJWCgpUYXNrRmFpbGVkEg8KB3Rhc2tfaWQYASABKAkSDwoHbWVzc2FnZRgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQiUgoNVGFza0NhbmNlbGxlZBIPCgd0YXNrX2lkGAEgASgJEjAKBWNhdXNlGAIgASgOMiEuYWdlbnRfcm91dGluZy52MS5UYXNrQ2FuY2VsQ2F1c2UibQoRU3RpY2tpbmVzc0V4cGlyZWQSJgoFYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjAKDWlkbGVfZHVyYXRpb24YAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iggEKDkhhbmRvZmZSZWZ1c2VkEioKB2hhbmRvZmYYASABKAsyGS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmYSKwoIdmVyZGljdHMYAiADKAsyGS5hZ2VudF9yb3V0aW5nLnYxLlZlcmRpY3QSFwoPdHVybl9yZXF1ZXN0X2lkGAMgASgJIoMBCg9Td2l0Y2hTdWdnZXN0ZWQSMAoKc3VnZ2VzdGlvbhgBIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuU3VnZ2VzdGlvbhISCgpyZXF1ZXN0X2lkGAIgASgJEhUKDWZyb21fYWdlbnRfaWQYAyABKAkSEwoLdG9waWNfbW9kZWwYBCABKAkieAoOU3dpdGNoQW5zd2VyZWQSFQoNc3VnZ2VzdGlvbl9pZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSFQoNZnJvbV9hZ2VudF9pZBgDIAEoCRIQCghhY2NlcHRlZBgEIAEoCCKQAQoSU3RpY2tpbmVzc1N3aXRjaGVkEg8KB2VuYWJsZWQYASABKAgSGgoScHJldmlvdXNseV9lbmFibGVkGAIgASgIEhEKCWFnZW50X2lkcxgDIAMoCRIVCg11c2Vyc19wZXJjZW50GAQgASgFEg4KBnJlYXNvbhgFIAEoCRITCgthbGxfdGVuYW50cxgGIAEoCCI9CgtPcGVyYXRvckFjdBIOCgZtZXRob2QYASABKAkSDgoGcmVhc29uGAIgASgJEg4KBnRhcmdldBgDIAEoCSIfCg1TZXNzaW9uUHVyZ2VkEg4KBnJlYXNvbhgBIAEoCSrtAQoPQWdlbnRDbGVhckNhdXNlEiEKHUFHRU5UX0NMRUFSX0NBVVNFX1VOU1BFQ0lGSUVEEAASHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfQ09NTUFORBABEhsKF0FHRU5UX0NMRUFSX0NBVVNFX1JFU0VUEAISHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfQ0xFQVJFRBADEh0KGUFHRU5UX0NMRUFSX0NBVVNFX1BST0NFRUQQBBIeChpBR0VOVF9DTEVBUl9DQVVTRV9DT01QTEVURRAFEh0KGUFHRU5UX0NMRUFSX0NBVVNFX1RJTUVPVVQQBiqVAgoQTG9ja1JlbGVhc2VDYXVzZRIiCh5MT0NLX1JFTEVBU0VfQ0FVU0VfVU5TUEVDSUZJRUQQABIfChtMT0NLX1JFTEVBU0VfQ0FVU0VfQU5TV0VSRUQQARIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfVElNRU9VVBACEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9DT01NQU5EEAMSHAoYTE9DS19SRUxFQVNFX0NBVVNFX1JFU0VUEAQSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0NMRUFSRUQQBRIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfSEFORE9GRhAGEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9GQUlMVVJFEAcqtwEKEFR1cm5BYmFuZG9uQ2F1c2USIgoeVFVSTl9BQkFORE9OX0NBVVNFX1VOU1BFQ0lGSUVEEAASIQodVFVSTl9BQkFORE9OX0NBVVNFX09QRU5fVFVSTlMQARIeChpUVVJOX0FCQU5ET05fQ0FVU0VfVElNRU9VVBACEhwKGFRVUk5fQUJBTkRPTl9DQVVTRV9SRVNFVBADEh4KGlRVUk5fQUJBTkRPTl9DQVVTRV9DTEVBUkVEEAQq/AEKFUFwcHJvdmFsV2l0aGRyYXdDYXVzZRInCiNBUFBST1ZBTF9XSVRIRFJBV19DQVVTRV9VTlNQRUNJRklFRBAAEiMKH0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX0NPTU1BTkQQARIhCh1BUFBST1ZBTF9XSVRIRFJBV19DQVVTRV9SRVNFVBACEiMKH0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX0NMRUFSRUQQAxIjCh9BUFBST1ZBTF9XSVRIRFJBV19DQVVTRV9IQU5ET0ZGEAQSKAokQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfVEFTS19FWFBJUkVEEAUqtwEKD1Rhc2tDYW5jZWxDYXVzZRIhCh1UQVNLX0NBTkNFTF9DQVVTRV9VTlNQRUNJRklFRBAAEhsKF1RBU0tfQ0FOQ0VMX0NBVVNFX1JFU0VUEAESHQoZVEFTS19DQU5DRUxfQ0FVU0VfQ0xFQVJFRBACEh0KGVRBU0tfQ0FOQ0VMX0NBVVNFX0VYUElSRUQQAxImCiJUQVNLX0NBTkNFTF9DQVVTRV9BUFBST1ZBTF9FWFBJUkVEEARiBnByb3RvMw", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * One committed change of a session: one revision and all its events, never split.
@@ -370,6 +370,23 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
      */
     value: ApprovalExpired;
     case: "approvalExpired";
+  } | {
+    /**
+     * A worker goes on with its turn, which got a later deadline.
+     *
+     * @generated from field: agent_routing.v1.TurnExtended turn_extended = 36;
+     */
+    value: TurnExtended;
+    case: "turnExtended";
+  } | {
+    /**
+     * An agent reported what it has done in its turn so far. WatchSession sends it only with
+     * WATCH_INCLUDE_STEPS.
+     *
+     * @generated from field: agent_routing.v1.StepsReported steps_reported = 37;
+     */
+    value: StepsReported;
+    case: "stepsReported";
   } | { case: undefined; value?: undefined };
 };
 
@@ -828,6 +845,98 @@ export const TurnAbandonedSchema: GenMessage<TurnAbandoned> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 12);
 
 /**
+ * A worker goes on with its turn, which got a later deadline.
+ *
+ * @generated from message agent_routing.v1.TurnExtended
+ */
+export type TurnExtended = Message<"agent_routing.v1.TurnExtended"> & {
+  /**
+   * The open request.
+   *
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * The agent that works on it.
+   *
+   * @generated from field: agent_routing.v1.Agent agent = 2;
+   */
+  agent?: Agent | undefined;
+
+  /**
+   * When the turn is abandoned now, unless it is answered or extended again.
+   *
+   * @generated from field: google.protobuf.Timestamp deadline = 3;
+   */
+  deadline?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message agent_routing.v1.TurnExtended.
+ * Use `create(TurnExtendedSchema)` to create a new message.
+ */
+export const TurnExtendedSchema: GenMessage<TurnExtended> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 13);
+
+/**
+ * An agent reported what it has done in its turn so far.
+ *
+ * @generated from message agent_routing.v1.StepsReported
+ */
+export type StepsReported = Message<"agent_routing.v1.StepsReported"> & {
+  /**
+   * The open request.
+   *
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * The task.
+   *
+   * @generated from field: string task_id = 2;
+   */
+  taskId: string;
+
+  /**
+   * The agent that works on it.
+   *
+   * @generated from field: agent_routing.v1.Agent agent = 3;
+   */
+  agent?: Agent | undefined;
+
+  /**
+   * The lease under which they were reported: 1 for the first.
+   *
+   * @generated from field: int32 attempt = 4;
+   */
+  attempt: number;
+
+  /**
+   * The number of the first of these steps in the attempt, from 0.
+   *
+   * @generated from field: int32 first_step = 5;
+   */
+  firstStep: number;
+
+  /**
+   * The steps. input and output are set for operators and the agent itself, or if the registry has
+   * steps: shown for the agent; in AdminService they are empty.
+   *
+   * @generated from field: repeated agent_routing.v1.Step steps = 6;
+   */
+  steps: Step[];
+};
+
+/**
+ * Describes the message agent_routing.v1.StepsReported.
+ * Use `create(StepsReportedSchema)` to create a new message.
+ */
+export const StepsReportedSchema: GenMessage<StepsReported> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 14);
+
+/**
  * A command was answered. The other events of the change say what it changed.
  *
  * @generated from message agent_routing.v1.CommandHandled
@@ -853,7 +962,7 @@ export type CommandHandled = Message<"agent_routing.v1.CommandHandled"> & {
  * Use `create(CommandHandledSchema)` to create a new message.
  */
 export const CommandHandledSchema: GenMessage<CommandHandled> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 13);
+  messageDesc(file_agent_routing_v1_session_event, 15);
 
 /**
  * A task began.
@@ -881,7 +990,7 @@ export type TaskCreated = Message<"agent_routing.v1.TaskCreated"> & {
  * Use `create(TaskCreatedSchema)` to create a new message.
  */
 export const TaskCreatedSchema: GenMessage<TaskCreated> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 14);
+  messageDesc(file_agent_routing_v1_session_event, 16);
 
 /**
  * A task waits for an approval.
@@ -923,7 +1032,7 @@ export type TaskPaused = Message<"agent_routing.v1.TaskPaused"> & {
  * Use `create(TaskPausedSchema)` to create a new message.
  */
 export const TaskPausedSchema: GenMessage<TaskPaused> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 15);
+  messageDesc(file_agent_routing_v1_session_event, 17);
 
 /**
  * A task continues after an approval or a rejection.
@@ -965,7 +1074,7 @@ export type TaskResumed = Message<"agent_routing.v1.TaskResumed"> & {
  * Use `create(TaskResumedSchema)` to create a new message.
  */
 export const TaskResumedSchema: GenMessage<TaskResumed> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 16);
+  messageDesc(file_agent_routing_v1_session_event, 18);
 
 /**
  * An approval is pending: a person has to decide with ResumeTask. Approvals that were asked for in a
@@ -1029,7 +1138,7 @@ export type ApprovalRequested = Message<"agent_routing.v1.ApprovalRequested"> & 
  * Use `create(ApprovalRequestedSchema)` to create a new message.
  */
 export const ApprovalRequestedSchema: GenMessage<ApprovalRequested> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 17);
+  messageDesc(file_agent_routing_v1_session_event, 19);
 
 /**
  * A person approved, and more approvals are needed.
@@ -1071,7 +1180,7 @@ export type ApprovalVoted = Message<"agent_routing.v1.ApprovalVoted"> & {
  * Use `create(ApprovalVotedSchema)` to create a new message.
  */
 export const ApprovalVotedSchema: GenMessage<ApprovalVoted> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 18);
+  messageDesc(file_agent_routing_v1_session_event, 20);
 
 /**
  * An approval was decided.
@@ -1127,7 +1236,7 @@ export type ApprovalDecided = Message<"agent_routing.v1.ApprovalDecided"> & {
  * Use `create(ApprovalDecidedSchema)` to create a new message.
  */
 export const ApprovalDecidedSchema: GenMessage<ApprovalDecided> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 19);
+  messageDesc(file_agent_routing_v1_session_event, 21);
 
 /**
  * An approval is no longer pending, without a decision. The event that follows says what did it.
@@ -1162,7 +1271,7 @@ export type ApprovalWithdrawn = Message<"agent_routing.v1.ApprovalWithdrawn"> & 
  * Use `create(ApprovalWithdrawnSchema)` to create a new message.
  */
 export const ApprovalWithdrawnSchema: GenMessage<ApprovalWithdrawn> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 20);
+  messageDesc(file_agent_routing_v1_session_event, 22);
 
 /**
  * The time of an approval passed: the registry's approvals.expires.
@@ -1190,7 +1299,7 @@ export type ApprovalExpired = Message<"agent_routing.v1.ApprovalExpired"> & {
  * Use `create(ApprovalExpiredSchema)` to create a new message.
  */
 export const ApprovalExpiredSchema: GenMessage<ApprovalExpired> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 21);
+  messageDesc(file_agent_routing_v1_session_event, 23);
 
 /**
  * A task was completed.
@@ -1225,7 +1334,7 @@ export type TaskCompleted = Message<"agent_routing.v1.TaskCompleted"> & {
  * Use `create(TaskCompletedSchema)` to create a new message.
  */
 export const TaskCompletedSchema: GenMessage<TaskCompleted> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 22);
+  messageDesc(file_agent_routing_v1_session_event, 24);
 
 /**
  * A task failed.
@@ -1260,7 +1369,7 @@ export type TaskFailed = Message<"agent_routing.v1.TaskFailed"> & {
  * Use `create(TaskFailedSchema)` to create a new message.
  */
 export const TaskFailedSchema: GenMessage<TaskFailed> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 23);
+  messageDesc(file_agent_routing_v1_session_event, 25);
 
 /**
  * A task was cancelled.
@@ -1288,7 +1397,7 @@ export type TaskCancelled = Message<"agent_routing.v1.TaskCancelled"> & {
  * Use `create(TaskCancelledSchema)` to create a new message.
  */
 export const TaskCancelledSchema: GenMessage<TaskCancelled> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 24);
+  messageDesc(file_agent_routing_v1_session_event, 26);
 
 /**
  * The session was idle for longer than its agent's idle timeout: the agent is no longer active.
@@ -1316,7 +1425,7 @@ export type StickinessExpired = Message<"agent_routing.v1.StickinessExpired"> & 
  * Use `create(StickinessExpiredSchema)` to create a new message.
  */
 export const StickinessExpiredSchema: GenMessage<StickinessExpired> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 25);
+  messageDesc(file_agent_routing_v1_session_event, 27);
 
 /**
  * A handoff was refused.
@@ -1351,7 +1460,7 @@ export type HandoffRefused = Message<"agent_routing.v1.HandoffRefused"> & {
  * Use `create(HandoffRefusedSchema)` to create a new message.
  */
 export const HandoffRefusedSchema: GenMessage<HandoffRefused> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 26);
+  messageDesc(file_agent_routing_v1_session_event, 28);
 
 /**
  * The user was offered another agent.
@@ -1393,7 +1502,7 @@ export type SwitchSuggested = Message<"agent_routing.v1.SwitchSuggested"> & {
  * Use `create(SwitchSuggestedSchema)` to create a new message.
  */
 export const SwitchSuggestedSchema: GenMessage<SwitchSuggested> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 27);
+  messageDesc(file_agent_routing_v1_session_event, 29);
 
 /**
  * The user answered the offer of another agent.
@@ -1435,7 +1544,7 @@ export type SwitchAnswered = Message<"agent_routing.v1.SwitchAnswered"> & {
  * Use `create(SwitchAnsweredSchema)` to create a new message.
  */
 export const SwitchAnsweredSchema: GenMessage<SwitchAnswered> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 28);
+  messageDesc(file_agent_routing_v1_session_event, 30);
 
 /**
  * An operator switched stickiness.
@@ -1491,7 +1600,7 @@ export type StickinessSwitched = Message<"agent_routing.v1.StickinessSwitched"> 
  * Use `create(StickinessSwitchedSchema)` to create a new message.
  */
 export const StickinessSwitchedSchema: GenMessage<StickinessSwitched> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 29);
+  messageDesc(file_agent_routing_v1_session_event, 31);
 
 /**
  * An operator did something that belongs to no session: ExportUser, EraseUser, PurgeSessions or
@@ -1530,7 +1639,7 @@ export type OperatorAct = Message<"agent_routing.v1.OperatorAct"> & {
  * Use `create(OperatorActSchema)` to create a new message.
  */
 export const OperatorActSchema: GenMessage<OperatorAct> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 30);
+  messageDesc(file_agent_routing_v1_session_event, 32);
 
 /**
  * A session was removed. AuditRecord.actor is the operator that removed it.
@@ -1551,7 +1660,7 @@ export type SessionPurged = Message<"agent_routing.v1.SessionPurged"> & {
  * Use `create(SessionPurgedSchema)` to create a new message.
  */
 export const SessionPurgedSchema: GenMessage<SessionPurged> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 31);
+  messageDesc(file_agent_routing_v1_session_event, 33);
 
 /**
  * What ended an agent's hold on the conversation.
@@ -1706,7 +1815,7 @@ export enum TurnAbandonCause {
   OPEN_TURNS = 1,
 
   /**
-   * The registry's turn_timeout passed.
+   * The deadline passed: the turn_timeout of the agent or of the registry, or as KeepTurn extended it.
    *
    * @generated from enum value: TURN_ABANDON_CAUSE_TIMEOUT = 2;
    */
