@@ -89,13 +89,21 @@ class MetricsExport:
         try:
             while True:
                 await asyncio.sleep(self._interval_s)
-                figures = list(read())
-                await in_daemon_thread(lambda: self._send(figures), "metrics export")  # noqa: B023 - awaited here
+                await self._export(read, self._send)
         finally:
-            last = list(read())
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_EXPORT_S):
-                    await in_daemon_thread(lambda: self._end(last), "metrics export")
+                    await self._export(read, self._end)
+
+    async def _export(
+        self, read: Callable[[], Iterable[Family]], send: Callable[[list[Family]], None]
+    ) -> None:
+        try:
+            figures = list(read())
+        except Exception:  # noqa: BLE001 - telemetry must end nothing, such as the server's stop
+            _log.exception("metrics_not_read")
+            figures = []
+        await in_daemon_thread(lambda: send(figures), "metrics export")
 
     def _end(self, figures: list[Family]) -> None:
         # An export that still hangs keeps the lock; run() waits no longer than LAST_EXPORT_S.
@@ -103,6 +111,8 @@ class MetricsExport:
         self._exporter.shutdown()
 
     def _send(self, figures: list[Family]) -> None:
+        if not figures:
+            return
         with self._one_at_a_time:
             now_ns = self._now_ns()
             try:

@@ -6,6 +6,7 @@ import re
 
 import grpc
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from routing_service.server.parts import Counts
@@ -204,6 +205,26 @@ async def test_collector_that_is_away_costs_no_call_and_is_one_line(tmp_path, mo
                 await chat.say("hello")
                 await asyncio.sleep(0.1)
     assert counts.export.failures >= 3
+
+
+async def test_figures_that_cannot_be_read_end_nothing(collector):
+    """A bug in one figure costs exports, not the server's stop; later ones are sent."""
+    export = open_metrics_export("1.2.3")
+    good = GaugeMetricFamily("agent_routing_ready", "1 if the process can serve.", value=1)
+    readings = iter([ZeroDivisionError, [good], ZeroDivisionError])
+
+    def read():
+        found = next(readings, [good])
+        if found is ZeroDivisionError:
+            raise found
+        return found
+
+    running = asyncio.create_task(export.run(read))
+    await asyncio.to_thread(collector.wait_for, 1)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert metrics_of(collector.requests[0]).keys() == {"agent_routing_ready"}
 
 
 @pytest.mark.parametrize(
