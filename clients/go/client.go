@@ -211,6 +211,17 @@ func (c *Client) ClearActiveAgent(ctx context.Context, request *v1.ClearActiveAg
 	return invoke(ctx, c, "ClearActiveAgent", request, c.stub.ClearActiveAgent, options)
 }
 
+// CancelTask cancels an open task; its id alone is enough. Its open turns are abandoned, a pending
+// approval is withdrawn, and the next message goes to the home agent. A missing request_id is
+// generated.
+func (c *Client) CancelTask(ctx context.Context, request *v1.CancelTaskRequest, options ...CallOption) (*v1.CancelTaskResponse, error) {
+	if request.GetRequestId() == "" {
+		request = proto.Clone(request).(*v1.CancelTaskRequest)
+		request.RequestId = NewUUID7()
+	}
+	return invoke(ctx, c, "CancelTask", request, c.stub.CancelTask, options)
+}
+
 // Status returns the current state of a session. It changes nothing.
 func (c *Client) Status(ctx context.Context, request *v1.StatusRequest, options ...CallOption) (*v1.StatusResponse, error) {
 	return invoke(ctx, c, "Status", request, c.stub.Status, options)

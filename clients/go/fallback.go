@@ -98,6 +98,9 @@ func (k *knownAgents) learn(request, answer proto.Message) {
 	case *v1.ClearActiveAgentResponse:
 		k.learnHome(answer.GetAgent().GetAgentId())
 		k.remember(answer.GetSessionId(), answer.GetRevision(), nil, answer.GetTaskId())
+	case *v1.CancelTaskResponse:
+		k.learnHome(answer.GetAgent().GetAgentId())
+		k.remember(answer.GetSessionId(), answer.GetRevision(), nil, answer.GetTaskId())
 	case *v1.StatusResponse:
 		k.remember(answer.GetSessionId(), answer.GetRevision(), answer.GetNextAgent(), answer.GetTask().GetTaskId())
 	case *v1.ResumeTaskResponse:

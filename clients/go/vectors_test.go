@@ -356,6 +356,8 @@ func (p *playing) call(step step) result {
 		return callWith(ctx, p, step, &v1.SetActiveAgentRequest{}, c.SetActiveAgent)
 	case "ClearActiveAgent":
 		return callWith(ctx, p, step, &v1.ClearActiveAgentRequest{}, c.ClearActiveAgent)
+	case "CancelTask":
+		return callWith(ctx, p, step, &v1.CancelTaskRequest{}, c.CancelTask)
 	case "Status":
 		return callWith(ctx, p, step, &v1.StatusRequest{}, c.Status)
 	case "CompleteTurn":

@@ -38,6 +38,7 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "ResumeTask": (ROUTE, APPROVE, ADMIN),
     "ListApprovals": (APPROVE, ADMIN),
     "WatchApprovals": (APPROVE, ADMIN),
+    "CancelTask": (ROUTE, AGENT, ADMIN),
     "ReportDegraded": (ROUTE,),
     "Status": _READERS,
     "ListTasks": _READERS,
@@ -95,7 +96,7 @@ def as_speaker(caller: Caller, user_id: str) -> Access:
 
 
 def on_session(caller: Caller, method: str, user_id: str) -> Access:
-    """Return the access of a read, a clear or a decision.
+    """Return the access of a read, a clear, a cancellation or a decision.
 
     A user reaches its own sessions. Without a user_id an operator reaches all of the tenant, a
     service with read and act_as reads all of them, and a runtime reaches those in which one of its

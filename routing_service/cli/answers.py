@@ -17,6 +17,7 @@ from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.handoff_pb2 import Handoff, HandoffMode, Initiator, Verdict
 from agent_routing.v1.route_reason_pb2 import RouteReason
 from agent_routing.v1.routing_service_pb2 import (
+    CancelTaskResponse,
     ClearActiveAgentResponse,
     CompleteTurnResponse,
     ListAgentsResponse,
@@ -268,8 +269,8 @@ def print_handoff(answer: SetActiveAgentResponse, *, is_trial: bool) -> None:
     out.print(f"revision {answer.revision}", style="dim")
 
 
-def print_cleared(answer: ClearActiveAgentResponse) -> None:
-    """Print the agent that gets the next message after a clear."""
+def print_cleared(answer: ClearActiveAgentResponse | CancelTaskResponse) -> None:
+    """Print the agent that gets the next message after a clear or a cancellation."""
     line = agent_text(answer.agent)
     line.append(" gets the next message")
     if answer.HasField("previous_agent"):

@@ -125,7 +125,8 @@ COMMANDS: Final = (
         "Show a session's turns: who said what, and why.",
         "first-conversation",
     ),
-    Command("tasks", "tasks:tasks", "List a session's tasks and their status.", "sessions"),
+    Command("tasks", "tasks:tasks", "List a session's tasks and their status.", "sessions tasks"),
+    Command("cancel", "cancel:cancel", "Cancel an open task.", "tasks"),
     Command(
         "approve",
         "resume:approve",

@@ -13,7 +13,7 @@ from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
     JsonOption,
-    SessionArgument,
+    OptionalSessionArgument,
     TargetOption,
     TenantOption,
     TimeoutOption,
@@ -31,7 +31,7 @@ Examples:
 
 
 def history(
-    session: SessionArgument,
+    session: OptionalSessionArgument = "",
     *,
     agent: Annotated[
         str,
@@ -41,7 +41,12 @@ def history(
     ] = "",
     task: Annotated[
         str,
-        typer.Option("--task", metavar="UUID", show_default=False, help="Only turns of this task."),
+        typer.Option(
+            "--task",
+            metavar="UUID",
+            show_default=False,
+            help="Only turns of this task; it finds the session.",
+        ),
     ] = "",
     newest: Annotated[
         int | None,

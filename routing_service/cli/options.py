@@ -14,6 +14,21 @@ TIMEOUT_MAX_S: Final = 3600.0
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="The session's id.", show_default=False)
 ]
+OptionalSessionArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[SESSION]", help="The session's id. Default: of --task.", show_default=False
+    ),
+]
+TaskOption = Annotated[
+    str,
+    typer.Option(
+        "--task",
+        metavar="UUID",
+        show_default=False,
+        help="A task of the session; it finds the session if that is left out.",
+    ),
+]
 TargetOption = Annotated[
     str,
     typer.Option(

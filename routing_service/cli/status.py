@@ -9,8 +9,9 @@ from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
     JsonOption,
-    SessionArgument,
+    OptionalSessionArgument,
     TargetOption,
+    TaskOption,
     TenantOption,
     TimeoutOption,
     UserOption,
@@ -21,13 +22,15 @@ from routing_service.cli.server_call import CallOptions, calling
 EPILOG: Final = """\b
 Examples:
   agent-routing status chat-1
+  agent-routing status --task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11
   agent-routing status chat-1 --json | jq -r .active_agent.agent_id
 """
 
 
 def status(
-    session: SessionArgument,
+    session: OptionalSessionArgument = "",
     *,
+    task: TaskOption = "",
     user: UserOption = "",
     tenant: TenantOption = "",
     target: TargetOption = TARGET_DEFAULT,
@@ -38,7 +41,7 @@ def status(
     with calling(
         CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     ) as client:
-        answer = client.status(session, user_id=user)
+        answer = client.status(session, user_id=user, task_id=task)
     if as_json:
         print_json(answer)
     else:

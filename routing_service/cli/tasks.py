@@ -13,8 +13,9 @@ from routing_service.cli.options import (
     TARGET_DEFAULT,
     TIMEOUT_DEFAULT_S,
     JsonOption,
-    SessionArgument,
+    OptionalSessionArgument,
     TargetOption,
+    TaskOption,
     TenantOption,
     TimeoutOption,
     UserOption,
@@ -31,8 +32,9 @@ Examples:
 
 
 def tasks(
-    session: SessionArgument,
+    session: OptionalSessionArgument = "",
     *,
+    task: TaskOption = "",
     status: Annotated[
         list[TaskStatusWord] | None,
         typer.Option(
@@ -50,7 +52,7 @@ def tasks(
     with calling(
         CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     ) as client:
-        found = list(client.list_tasks(session, user_id=user, statuses=statuses))
+        found = list(client.list_tasks(session, user_id=user, task_id=task, statuses=statuses))
     if as_json:
         print_json(ListTasksResponse(tasks=found))
     else:

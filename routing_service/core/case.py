@@ -9,6 +9,7 @@ import msgspec
 
 from routing_service.core import approvals, ownership
 from routing_service.core.commands import (
+    CancelTask,
     ClearActiveAgent,
     Command,
     CompleteTurn,
@@ -46,7 +47,7 @@ class Case(msgspec.Struct, frozen=True):
     blocked_by: OpenTurn | None = None
 
 
-_OF_A_SESSION = (ClearActiveAgent, CompleteTurn, KeepTurn, ResumeTask)
+_OF_A_SESSION = (ClearActiveAgent, CancelTask, CompleteTurn, KeepTurn, ResumeTask)
 """Commands that no session can begin with."""
 
 

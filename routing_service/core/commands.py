@@ -113,6 +113,15 @@ class ClearActiveAgent(msgspec.Struct, frozen=True):
     speaks_for: frozenset[str] | None = None
 
 
+class CancelTask(msgspec.Struct, frozen=True):
+    """Cancel an open task. speaks_for: as of a clear; one of them must have the task."""
+
+    request_id: str
+    task_id: str
+    reason: str = ""
+    speaks_for: frozenset[str] | None = None
+
+
 class AnyOutcome(msgspec.Struct, frozen=True):
     """What every outcome has. kind: its name in events, answers and on the wire."""
 
@@ -304,6 +313,7 @@ Command = (
     RouteMessage
     | SetActiveAgent
     | ClearActiveAgent
+    | CancelTask
     | CompleteTurn
     | KeepTurn
     | ResumeTask

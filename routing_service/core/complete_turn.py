@@ -50,6 +50,9 @@ from routing_service.core.vocabulary import (
     RouteReason,
 )
 
+_COUNTED = (OutcomeKind.PROCEED, OutcomeKind.FOLLOW_UP)
+"""Outcomes by which the active agent has had a turn of its own."""
+
 
 class _Answer(msgspec.Struct, frozen=True):
     """One applied answer while it is being decided.
@@ -86,17 +89,16 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
     state = draft.state
     turn = state.find_turn(command.request_id)
     agent_id = registry.resolve(command.agent_id) or command.agent_id
-    agent = registry.agent(agent_id)
+    agent = registry.agents.get(agent_id)
     if agent is None:
         if not was_asked_before(draft, command, facts, agent_id):
             raise unknown_agent(command.agent_id, tuple(registry.agents))
         agent = draft.agent(agent_id)
-    text, marker = command.text, ""
+    marker = ""
     if agent.markers and command.parse_markers is not False:
         command, marker = _without_markers(command, registry)
-        text = command.text
     if turn is None or turn.holder != agent_id or not state.is_live(turn):
-        return store_only(draft, command, facts, agent_id, turn, text=text)
+        return store_only(draft, command, facts, agent_id, turn, text=command.text)
     if state.meanwhile is not None and command.stickiness_enabled:
         turn = settle(draft, turn)
         state = draft.state
@@ -108,7 +110,7 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
         facts=facts,
         turn=turn,
         agent=agent,
-        text=text,
+        text=command.text,
         moves=command.stickiness_enabled,
         is_active=is_active,
         stands_in=not is_active and active is not None,
@@ -250,11 +252,7 @@ def _record(
             items=command.items,
             steps=command.steps,
             closes=closes,
-            counts=(
-                answer.moves
-                and answer.is_active
-                and kind in (OutcomeKind.PROCEED, OutcomeKind.FOLLOW_UP)
-            ),
+            counts=answer.moves and answer.is_active and kind in _COUNTED,
             dispatched_us=turn.dispatched_us,
             detail=command.outcome.detail,
             is_consult=is_consult,

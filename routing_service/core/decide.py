@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from routing_service.core import events as ev
 from routing_service.core import ownership
 from routing_service.core.abandon import decide_abandon
+from routing_service.core.cancel_task import decide_cancel
 from routing_service.core.case import Case, open_case
 from routing_service.core.commands import (
     Abandon,
+    CancelTask,
     ClearActiveAgent,
     Command,
     CompleteTurn,
@@ -87,6 +89,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = decide_set_active(draft, command, facts, is_new=case.is_new)
         case ClearActiveAgent():
             decision = _decide_clear(draft, command)
+        case CancelTask():
+            decision = decide_cancel(draft, command, facts)
         case ResumeTask():
             decision = decide_resume(draft, command, facts)
         case ReportDegraded():
@@ -150,6 +154,13 @@ def view(state: SessionState, registry: Registry, now_us: int) -> SessionState:
     ownership.expire_ownership(draft)
     if not draft.events:
         return state
+    task, stored = draft.state.task, state.task
+    if task is not None and stored is not None and task.status is stored.status:
+        task = stored  # It has not changed yet.
     return replace(
-        draft.state, revision=state.revision, update_us=state.update_us, used_us=state.used_us
+        draft.state,
+        revision=state.revision,
+        update_us=state.update_us,
+        used_us=state.used_us,
+        task=task,
     )

@@ -57,7 +57,8 @@ class Draft:
         """Add an event and apply it."""
         self.events.append(event)
         self.state = state = evolve(self.state, event)
-        self.active_after.append(state.active.agent_id if state.active else "")
+        active = state.active
+        self.active_after.append("" if active is None else active.agent_id)
 
     def agent(self, agent_id: str) -> Agent:
         """Return a registered agent; for one that is no longer registered, a plain one."""

@@ -136,6 +136,24 @@ def unknown_session(session_id: str) -> RoutingError:
     )
 
 
+def unknown_task(session_id: str, task_id: str) -> RoutingError:
+    """Say that the session has no such task."""
+    return RoutingError(
+        Reason.UNKNOWN_TASK,
+        f'task "{task_id}" is not known in session "{session_id}"; list its tasks',
+        metadata={"session_id": session_id, "task_id": task_id},
+    )
+
+
+def task_closed(session_id: str, task_id: str, status: str) -> RoutingError:
+    """Say that nothing of a closed task can change."""
+    return RoutingError(
+        Reason.TASK_CLOSED,
+        f'task "{task_id}" is {status}; leave task_id out to begin another',
+        metadata={"session_id": session_id, "task_id": task_id, "status": status},
+    )
+
+
 def scope_missing(what: str, scope: str) -> RoutingError:
     """Say which right a credential would need. what: the beginning of the sentence."""
     return RoutingError(

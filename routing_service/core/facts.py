@@ -14,6 +14,7 @@ import msgspec
 from routing_service.core.case import Case
 from routing_service.core.commands import (
     AskApproval,
+    CancelTask,
     ClearActiveAgent,
     CompleteTurn,
     Erase,
@@ -233,7 +234,7 @@ def _needs_of_keeping(_case: Case, _command: KeepTurn, _found: Facts) -> list[Fa
     return [StoreFormat()]
 
 
-def _needs_of_resumption(case: Case, command: ResumeTask, _: Facts) -> list[Fact[Any]]:
+def _needs_of_task(case: Case, command: ResumeTask | CancelTask, _: Facts) -> list[Fact[Any]]:
     task = case.draft.before.task
     if task is not None and task.task_id == command.task_id:
         return []
@@ -249,7 +250,8 @@ _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     CompleteTurn: _needs_of_answer,
     SetActiveAgent: _needs_of_handoff,
     KeepTurn: _needs_of_keeping,
-    ResumeTask: _needs_of_resumption,
+    ResumeTask: _needs_of_task,
+    CancelTask: _needs_of_task,
     ClearActiveAgent: _needs_nothing,
     ReportDegraded: _needs_nothing,
     Expire: _needs_nothing,

@@ -9,7 +9,7 @@ from routing_service.core import approvals, ownership
 from routing_service.core import events as ev
 from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, ResumeTask
 from routing_service.core.draft import Draft
-from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.errors import Reason, RoutingError, unknown_task
 from routing_service.core.facts import Facts, StoredTaskStatus
 from routing_service.core.handoff_rules import why_unreachable
 from routing_service.core.turn_ids import child_request_id
@@ -29,12 +29,7 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
     if task is None or task.task_id != command.task_id:
         status = facts.of(StoredTaskStatus)
         if not status:
-            raise RoutingError(
-                Reason.UNKNOWN_TASK,
-                f'task "{command.task_id}" is not known in session "{state.session_id}"; '
-                "list its tasks",
-                metadata=metadata,
-            )
+            raise unknown_task(state.session_id, command.task_id)
         raise RoutingError(
             Reason.TASK_NOT_PAUSED,
             f'task "{command.task_id}" is {status}, and no longer the latest of session '

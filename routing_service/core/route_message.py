@@ -5,8 +5,6 @@ Rule: the first line of Route that applies decides (route_lines.py), and the rea
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import msgspec
 from msgspec.structs import replace
 
@@ -22,7 +20,7 @@ from routing_service.core.commands import (
     Verdict,
 )
 from routing_service.core.draft import Draft
-from routing_service.core.errors import Reason, RoutingError, invalid_field
+from routing_service.core.errors import Reason, RoutingError, invalid_field, task_closed
 from routing_service.core.facts import (
     ChoseStay,
     Facts,
@@ -326,7 +324,7 @@ def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -
         is_latest = latest is not None and wanted == latest.task_id
         status = latest.status.value if latest and is_latest else facts.of(StoredTaskStatus)
         if status and not TaskStatus(status).is_open:
-            _refuse_closed(draft.state.session_id, wanted, status)
+            raise task_closed(draft.state.session_id, wanted, status)
     if latest is not None and latest.status.is_open:
         if wanted and wanted != latest.task_id:
             raise RoutingError(
@@ -345,14 +343,6 @@ def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -
         ev.TaskCreated(task_id=task_id, expire_us=command.task_expire_us, metadata=command.metadata)
     )
     return task_id
-
-
-def _refuse_closed(session_id: str, task_id: str, status: str) -> NoReturn:
-    raise RoutingError(
-        Reason.TASK_CLOSED,
-        f'task "{task_id}" is {status}; leave task_id out to begin another',
-        metadata={"session_id": session_id, "task_id": task_id, "status": status},
-    )
 
 
 def _dispatch(

@@ -27,10 +27,11 @@ from routing_service.core.task_fold import (
     evolve_task,
     other_turns,
     overtaken,
+    touched,
     without_approval,
     without_turn,
 )
-from routing_service.core.vocabulary import HandoffMode
+from routing_service.core.vocabulary import HandoffMode, TaskStatus
 
 __all__ = [
     "Approval",
@@ -48,6 +49,8 @@ __all__ = [
 COUNTED_AGENTS_MAX = 64
 COUNTED_IDS_CHARS_MAX = 512
 OTHER_AGENTS = "other"
+
+_OPEN = (TaskStatus.RUNNING, TaskStatus.PAUSED)
 
 # Messages of the user for which an agent that was declined is not offered again.
 SUGGESTION_REST_MESSAGES = 5
@@ -128,7 +131,9 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def open_task(self) -> Task | None:
         """Return the task that messages join, if one is open."""
-        return self.task if self.task and self.task.status.is_open else None
+        # Not by Task.status.is_open: every message pays for the call.
+        task = self.task
+        return task if task is not None and task.status in _OPEN else None
 
     def find_turn(self, request_id: str) -> OpenTurn | None:
         """Return the turn whose open request this is."""
@@ -210,7 +215,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
         case ev.TurnExtended() | ev.StepsReported():
             return _work(state, event)
         case ev.TurnAbandoned():
-            return without_turn(state, event.request_id)
+            return touched(without_turn(state, event.request_id))
         case ev.AgentHandedOff():
             return _hand_off(state, event)
         case ev.AgentCleared():
@@ -333,32 +338,40 @@ def _shortened(rests: tuple[Rest, ...]) -> tuple[Rest, ...]:
 def _complete(state: SessionState, event: ev.TurnCompleted) -> SessionState:
     open_turns = state.open_turns
     if event.closes:
-        open_turns = other_turns(open_turns, event.request_id)
-    active = state.active
-    if event.counts and active is not None and active.agent_id == event.agent_id:
+        # Usually it is the only one; the call would cost every answer.
+        is_last = len(open_turns) == 1 and open_turns[0].request_id == event.request_id
+        open_turns = () if is_last else other_turns(open_turns, event.request_id)
+    active, agent_id = state.active, event.agent_id
+    if event.counts and active is not None and active.agent_id == agent_id:
         active = replace(active, turns_taken=active.turns_taken + 1)
     counts = dict(state.turns_by_agent)
-    row = event.agent_id if _has_row(counts, event.agent_id) else OTHER_AGENTS
-    counts[row] = counts.get(row, 0) + 1
+    if agent_id in counts:
+        counts[agent_id] += 1
+    else:
+        row = agent_id if _gets_row(counts, agent_id) else OTHER_AGENTS
+        counts[row] = counts.get(row, 0) + 1
     meanwhile = held_meanwhile(state)[:-1] if event.kept else state.meanwhile
+    task = state.task
+    if task is not None and task.task_id == event.task_id and task.status in _OPEN:
+        task = replace(task, update_us=state.update_us)
     return replace(
         state,
         open_turns=open_turns,
         active=active,
+        task=task,
         turns_by_agent=counts,
         meanwhile=meanwhile,
     )
 
 
-def _has_row(counts: Mapping[str, int], agent_id: str) -> bool:
-    """Say whether an agent's turns are counted by themselves."""
-    if agent_id in counts:
-        return True
+def _gets_row(counts: Mapping[str, int], agent_id: str) -> bool:
+    """Say whether the turns of an agent without a row are counted by themselves."""
     chars = len(agent_id) + sum(map(len, counts))
     return len(counts) < COUNTED_AGENTS_MAX and chars <= COUNTED_IDS_CHARS_MAX
 
 
 def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
+    state = touched(state)
     if event.drops_approval:
         state = without_approval(state)
     if event.settles:
@@ -481,7 +494,7 @@ def _leave(state: SessionState, event: ev.AgentCleared) -> SessionState:
 
 
 def _cleared(state: SessionState, *, sent_home: bool) -> SessionState:
-    state = without_approval(state)
+    state = touched(without_approval(state))
     return replace(
         state,
         active=None,

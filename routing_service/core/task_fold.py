@@ -113,6 +113,14 @@ def _resume(state: SessionState, event: ev.TaskResumed) -> SessionState:
     )
 
 
+def touched(state: SessionState) -> SessionState:
+    """Return the state with its open task changed now."""
+    task = state.open_task
+    if task is None or task.update_us == state.update_us:
+        return state
+    return replace(state, task=replace(task, update_us=state.update_us))
+
+
 def without_approval(state: SessionState) -> SessionState:
     """Return the state without a pending approval; the task goes on."""
     if state.paused is None:

@@ -408,7 +408,8 @@ def locale_of(state: SessionState | None, asked: str = "") -> str:
 def expected_revision(
     request: routing_service_pb2.RouteRequest
     | routing_service_pb2.SetActiveAgentRequest
-    | routing_service_pb2.ClearActiveAgentRequest,
+    | routing_service_pb2.ClearActiveAgentRequest
+    | routing_service_pb2.CancelTaskRequest,
 ) -> int | None:
     """Return the revision that a request is conditional on; None if it has no condition."""
     return request.expected_revision if request.HasField("expected_revision") else None

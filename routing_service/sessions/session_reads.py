@@ -141,9 +141,16 @@ class SessionReads:
         return found
 
     async def list_tasks(
-        self, key: SessionKey, after: TaskCursor, count: int
+        self, key: SessionKey, after: TaskCursor, count: int, task_id: str = ""
     ) -> list[tuple[TaskRow, Mapping[str, str]]]:
-        """Return up to count tasks of a session after a cursor, with their metadata."""
+        """Return up to count tasks of a session after a cursor, with their metadata.
+
+        task_id: only this one, which is the session's.
+        """
+        if task_id:
+            row = await self._store.find_task(key.tenant, task_id)
+            is_next = row is not None and row.session_id == key.session_id and row.cursor > after
+            return [(row, decode_metadata(row))] if row is not None and is_next else []
         rows = await self._store.list_tasks(key, after=after, limit=count)
         return [(row, decode_metadata(row)) for row in rows]
 

@@ -28,6 +28,9 @@ _TASK_EVENTS: Final = (
     ev.MessageRouted,
 )
 
+_MESSAGE: Final = ev.MessageRouted
+_ANSWER: Final = ev.TurnCompleted
+
 
 class TaskRows:
     """Makes task rows; reads what it does not know from the store."""
@@ -106,10 +109,11 @@ class TaskRows:
 def may_change_tasks(events: Iterable[ev.Event]) -> bool:
     """Say whether a change may write a task's row. Most do not."""
     for event in events:
-        if isinstance(event, ev.MessageRouted):
-            if event.metadata or event.task_expire_us is not None:
+        # By class, not by isinstance(): every change pays for it.
+        if event.__class__ is _MESSAGE:
+            if event.metadata or event.task_expire_us is not None:  # type: ignore[union-attr]
                 return True
-        elif not isinstance(event, ev.TurnCompleted):
+        elif event.__class__ is not _ANSWER:
             return True
     return False
 

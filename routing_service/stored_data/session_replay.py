@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from routing_service.core import events as ev
-from routing_service.core.session import SessionState, apply_change
+from routing_service.core.session import SessionState, Task, apply_change
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.store import (
@@ -128,7 +130,7 @@ class SessionReplay:
             return
         for name in SessionState.__struct_fields__:
             stored, folded = getattr(state, name), getattr(self._state, name)
-            if stored != folded:
+            if stored != folded and not (name == "task" and _is_older_form(stored, folded)):
                 self.problem(f"the stored state's {name} is not what the changes make it")
         if row.user_id != self._state.owner:
             self.problem("the session's user is not the one that the changes name")
@@ -158,3 +160,13 @@ class SessionReplay:
     def expected_tasks(self) -> frozenset[str]:
         """Return the tasks that changes made and ``compare_task`` was not given yet."""
         return frozenset(self._statuses) if self._is_readable else frozenset()
+
+
+def _is_older_form(stored: Task | None, folded: Task | None) -> bool:
+    """Say whether a task is as releases before 0.2.0 fold it: only messages and its status count.
+
+    Those leave its update time where an answer or a handoff moves it today.
+    """
+    if stored is None or folded is None or stored.update_us > folded.update_us:
+        return False
+    return replace(stored, update_us=folded.update_us) == folded

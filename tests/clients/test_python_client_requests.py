@@ -229,13 +229,22 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         reason="start over",
         expected_revision=9,
     )
-    await client.status("chat-42", user_id="ana")
+    await client.cancel_task(
+        TASK_ID,
+        session_id="chat-42",
+        user_id="ana",
+        request_id=REQUEST_ID,
+        reason="ordered twice",
+        expected_revision=9,
+    )
+    await client.status("chat-42", user_id="ana", task_id=TASK_ID)
     await client.resume_task(
         TASK_ID, REQUEST_ID, "REJECT", session_id="chat-42", user_id="ana", comment="too dear"
     )
     await client.list_tasks_page(
         "chat-42",
         user_id="ana",
+        task_id=TASK_ID,
         statuses=["PAUSED", TASK_STATUS_FAILED],
         page_size=5,
         page_token="t",

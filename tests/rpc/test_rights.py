@@ -120,17 +120,27 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         ),
         "ListApprovals": pb.ListApprovalsRequest(),
         "WatchApprovals": pb.WatchApprovalsRequest(),
+        "CancelTask": pb.CancelTaskRequest(
+            session_id=f"{session_id}-paused", user_id=user_id, task_id=task_id
+        ),
+        "CancelTask, by its task": pb.CancelTaskRequest(user_id=user_id, task_id=task_id),
         "ReportDegraded": pb.ReportDegradedRequest(
             turns=[pb.DegradedTurn(**whose, request_id=fresh_id(), agent_id="sales", text="hello")]
         ),
         "Status": pb.StatusRequest(**whose),
+        "Status, by a task": pb.StatusRequest(user_id=user_id, task_id=task_id),
         "ListTasks": pb.ListTasksRequest(**whose),
+        "ListTasks, by a task": pb.ListTasksRequest(user_id=user_id, task_id=task_id),
         "ListTurns": pb.ListTurnsRequest(**whose),
+        "ListTurns, by a task": pb.ListTurnsRequest(user_id=user_id, task_id=task_id),
         "ListTurns, of sales": pb.ListTurnsRequest(**whose, agent_id="sales"),
         "ListAgents": pb.ListAgentsRequest(),
         "ListAgents, of the session": pb.ListAgentsRequest(**whose),
         "ListAgents, instructions": pb.ListAgentsRequest(include_instructions=True),
         "WatchSession": pb.WatchSessionRequest(**whose, after_revision=0),
+        "WatchSession, by a task": pb.WatchSessionRequest(
+            user_id=user_id, task_id=task_id, after_revision=0
+        ),
         "ListSessions": admin.ListSessionsRequest(),
         "ListEvents": admin.ListEventsRequest(),
         "WatchEvents": admin.WatchEventsRequest(from_beginning=True),

@@ -22,6 +22,7 @@ from tests.rpc.live_service import (
     fresh_id,
     hand_to,
     outcome,
+    outcome_status,
     refusal,
     serving,
     task_status,
@@ -444,3 +445,127 @@ async def test_resumed_request_is_told_as_it_was_given(service):
     resumed = await service.call("ResumeTask", request)
     assert resumed.dispatch.previous_agent_id == "front"
     await told_as_it_was(chat, resumed.dispatch)
+
+
+async def test_task_s_update_time_moves_with_everything_that_changes_it(service):
+    """A message, an answer, a handoff, a clear; no command's reply. Status and ListTasks agree."""
+    chat = service.chat()
+    routed = await chat.say()
+    seen = []
+
+    async def passed():
+        (task,) = await chat.tasks()
+        assert task == (await chat.status()).task
+        seen.append(task.update_time.ToMicroseconds() - task.create_time.ToMicroseconds())
+
+    for change in (
+        lambda: chat.answer(routed.dispatch, **hand_to("sales")),
+        lambda: chat.set_active("support", initiator=handoff_pb2.INITIATOR_OPERATOR),
+        lambda: chat.say("/status"),
+        chat.clear,
+        lambda: chat.say("again"),
+    ):
+        service.clock.advance(1)
+        await change()
+        await passed()
+    assert seen == [n * SECOND_US for n in (1, 2, 2, 4, 5)]
+
+
+# --- by the task's id alone ---
+
+
+async def test_a_task_s_id_alone_is_enough_to_read(service):
+    """Its state, its turns, its changes; upper case is read as lower case."""
+    chat = await service.chat().with_agent("sales", **finish())
+    task_id = (await chat.status()).task.task_id
+    second = await chat.say("another thing")
+    await chat.answer(second.dispatch, "done", **finish())
+    by_task = service.chat("unused")
+    by_task.session_id = ""
+    status = await by_task.status(task_id=task_id.upper())
+    assert status == await chat.status()
+    (task,) = await by_task.tasks(task_id=task_id)
+    assert (task.task_id, task_status(task.status)) == (task_id, "COMPLETED")
+    assert await by_task.tasks(task_id=task_id, statuses=[task_pb2.TASK_STATUS_RUNNING]) == []
+    turns = await by_task.turns(task_id=task_id)
+    assert [turn.task_id for turn in turns] == [task_id, task_id]
+    assert len(await chat.turns()) == 3
+    watch = service.stub.WatchSession(
+        routing_service_pb2.WatchSessionRequest(task_id=task_id, user_id="ana", after_revision=0)
+    )
+    messages = [await watch.read() for _ in range(1 + status.revision)]
+    watch.cancel()
+    assert [m.change.revision for m in messages[1:]] == list(range(1, status.revision + 1))
+    assert {m.change.session_id for m in messages[1:]} == {chat.session_id}
+
+
+async def test_reads_by_an_unknown_task_or_without_any_id_are_refused(service):
+    """As is a task of another session than the named one, and another user's."""
+    chat, other = service.chat(), service.chat()
+    await chat.say()
+    task_id = (await other.say()).task_id
+    nameless = service.chat("unused")
+    nameless.session_id = ""
+    stranger = service.chat("unused", user_id="ben")
+    stranger.session_id = ""
+    unknown = fresh_id()
+    for read in ("status", "tasks"):
+        refused = await refusal(getattr(chat, read)(task_id=task_id))
+        assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_TASK"), read
+        assert refused.metadata == {"session_id": chat.session_id, "task_id": task_id}
+    for read in ("status", "tasks", "turns"):
+        refused = await refusal(getattr(nameless, read)(task_id=unknown))
+        assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_TASK"), read
+        refused = await refusal(getattr(nameless, read)())
+        assert (refused.reason, refused.rules) == ("INVALID_FIELD", ["session_id"]), read
+        refused = await refusal(getattr(stranger, read)(task_id=task_id))
+        assert tuple(refused) == ("PERMISSION_DENIED", "OWNER_MISMATCH"), read
+        assert other.session_id not in refused.message
+
+
+async def test_a_task_is_cancelled_by_its_id_alone(service):
+    """With all that waits for it: its turn, its lock, its agent. A repeat gets the same answer."""
+    chat = await service.chat().with_agent("sales", **ask())
+    waiting = await chat.say("blue")
+    task_id, request_id = waiting.task_id, fresh_id()
+    request = routing_service_pb2.CancelTaskRequest(
+        task_id=task_id, user_id="ana", request_id=request_id, reason="ordered twice"
+    )
+    cancelled = await service.call("CancelTask", request)
+    assert cancelled == await service.call("CancelTask", request)
+    assert (cancelled.session_id, cancelled.task_id) == (chat.session_id, task_id)
+    assert (cancelled.previous_agent.agent_id, cancelled.agent.agent_id) == ("sales", "front")
+    status = await chat.status()
+    assert (status.revision, status.locked) == (cancelled.revision, False)
+    assert task_status(status.task.status) == "CANCELLED"
+    assert list(status.open_requests) == []
+    late = await chat.answer(waiting.dispatch, "blue it is")
+    assert outcome_status(late) == "STORED_ONLY"
+    following = await chat.say("hello")
+    assert following.task_id != task_id
+    assert went(following.dispatch) == ("front", "NO_ACTIVE_AGENT")
+
+
+async def test_only_an_open_task_of_the_session_is_cancelled(service):
+    """A refusal changes nothing; expected_revision holds as everywhere."""
+    chat = service.chat()
+    routed = await chat.say()
+
+    def cancel(**fields):
+        given = {"session_id": chat.session_id, "user_id": "ana", "task_id": routed.task_id}
+        return service.call("CancelTask", routing_service_pb2.CancelTaskRequest(**(given | fields)))
+
+    refused = await refusal(cancel(expected_revision=7))
+    assert tuple(refused) == ("ABORTED", "REVISION_MISMATCH")
+    unknown = fresh_id()
+    refused = await refusal(cancel(task_id=unknown))
+    assert tuple(refused) == ("NOT_FOUND", "UNKNOWN_TASK")
+    assert refused.metadata == {"session_id": chat.session_id, "task_id": unknown}
+    assert (await refusal(cancel(task_id=""))).rules == ["task_id"]
+    refused = await refusal(cancel(user_id="ben"))
+    assert tuple(refused) == ("PERMISSION_DENIED", "OWNER_MISMATCH")
+    assert (await chat.status()).revision == 1
+    await chat.answer(routed.dispatch, **finish())
+    refused = await refusal(cancel())
+    assert tuple(refused) == ("FAILED_PRECONDITION", "TASK_CLOSED")
+    assert refused.metadata["status"] == "completed"

@@ -58,6 +58,8 @@ MESSAGES = {
     ),
     "SetActiveAgentResponse": "session_id task_id request_id revision agent handoff verdicts",
     "Verdict": "rule allowed detail",
+    "CancelTaskRequest": "session_id user_id task_id request_id reason expected_revision",
+    "CancelTaskResponse": "session_id task_id request_id revision previous_agent agent",
     "ClearActiveAgentRequest": "session_id user_id request_id scope reason expected_revision",
     "ClearActiveAgentResponse": "session_id task_id request_id revision previous_agent agent",
     "StatusRequest": "session_id user_id",
@@ -132,6 +134,7 @@ SERVICES = {
         "Status": UNARY,
         "CompleteTurn": UNARY,
         "ResumeTask": UNARY,
+        "CancelTask": UNARY,
         "ReportDegraded": UNARY,
         "WatchInbox": WATCH,
         "KeepTurn": UNARY,
@@ -281,7 +284,14 @@ def test_a_service_stands_in_its_own_file_with_its_messages():
                 assert method.output_type.file is module.DESCRIPTOR
 
 
-MUTATING = ("Route", "SetActiveAgent", "ClearActiveAgent", "CompleteTurn", "ResumeTask")
+MUTATING = (
+    "Route",
+    "SetActiveAgent",
+    "ClearActiveAgent",
+    "CancelTask",
+    "CompleteTurn",
+    "ResumeTask",
+)
 
 
 @pytest.mark.parametrize("name", MUTATING)

@@ -1392,10 +1392,13 @@ func (x *ClearActiveAgentResponse) GetAgent() *Agent {
 // Asks for the state of a session.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
+	// The session. Empty: the session of task_id. Unknown: NOT_FOUND, UNKNOWN_SESSION.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
-	UserId        string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// A task of the session, open or closed. Required if session_id is empty. A task that is not of
+	// the session, or of no session of the tenant: NOT_FOUND, UNKNOWN_TASK.
+	TaskId        string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1440,6 +1443,13 @@ func (x *StatusRequest) GetSessionId() string {
 func (x *StatusRequest) GetUserId() string {
 	if x != nil {
 		return x.UserId
+	}
+	return ""
+}
+
+func (x *StatusRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
 	}
 	return ""
 }
@@ -2763,10 +2773,193 @@ func (x *ResumeTaskResponse) GetDecisionsNeeded() int32 {
 	return 0
 }
 
+// Cancels a task.
+type CancelTaskRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session of the task. Empty: found by task_id.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. See the service.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The task. Required. Unknown, or of another session than session_id: NOT_FOUND, UNKNOWN_TASK.
+	// Closed already: FAILED_PRECONDITION, TASK_CLOSED.
+	TaskId string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The id of this request. Empty: generated. See "Once".
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Why, for the audit. At most 1 KiB.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Refuse unless the session is at this revision: ABORTED, REVISION_MISMATCH.
+	ExpectedRevision *int64 `protobuf:"varint,6,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *CancelTaskRequest) Reset() {
+	*x = CancelTaskRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelTaskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelTaskRequest) ProtoMessage() {}
+
+func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelTaskRequest.ProtoReflect.Descriptor instead.
+func (*CancelTaskRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *CancelTaskRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *CancelTaskRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *CancelTaskRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *CancelTaskRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CancelTaskRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CancelTaskRequest) GetExpectedRevision() int64 {
+	if x != nil && x.ExpectedRevision != nil {
+		return *x.ExpectedRevision
+	}
+	return 0
+}
+
+// What cancelling a task changed.
+type CancelTaskResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session of the task.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The task, which is cancelled now.
+	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The id of this request.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The revision of the session with this change.
+	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The agent that had the task. Unset if none was active.
+	PreviousAgent *Agent `protobuf:"bytes,5,opt,name=previous_agent,json=previousAgent,proto3" json:"previous_agent,omitempty"`
+	// The agent that gets the next message.
+	Agent         *Agent `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelTaskResponse) Reset() {
+	*x = CancelTaskResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelTaskResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelTaskResponse) ProtoMessage() {}
+
+func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelTaskResponse.ProtoReflect.Descriptor instead.
+func (*CancelTaskResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *CancelTaskResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *CancelTaskResponse) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *CancelTaskResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CancelTaskResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *CancelTaskResponse) GetPreviousAgent() *Agent {
+	if x != nil {
+		return x.PreviousAgent
+	}
+	return nil
+}
+
+func (x *CancelTaskResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 // Asks for the tasks of a session.
 type ListTasksRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// The session. Empty: the session of task_id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -2776,14 +2969,17 @@ type ListTasksRequest struct {
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the previous page; all other fields must be unchanged. Empty: the first
 	// page.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only this task. Required if session_id is empty. A task that is not of the session, or of no
+	// session of the tenant: NOT_FOUND, UNKNOWN_TASK.
+	TaskId        string `protobuf:"bytes,6,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2991,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +3004,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListTasksRequest) GetSessionId() string {
@@ -2846,6 +3042,13 @@ func (x *ListTasksRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListTasksRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
 // A page of a session's tasks, oldest first.
 type ListTasksResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2859,7 +3062,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +3074,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +3087,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -2904,14 +3107,15 @@ func (x *ListTasksResponse) GetNextPageToken() string {
 // Asks for the history of a session.
 type ListTurnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// The session. Empty: the session of task_id.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// Only what this agent may see: for the home agent all turns; for another agent the turns in
 	// which it answered, handed over or was consulted, without other agents' texts. Empty: all turns.
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Only turns of this task. Empty: all tasks.
+	// Only turns of this task. Empty: all tasks. Required if session_id is empty; then a task of no
+	// session of the tenant is NOT_FOUND, UNKNOWN_TASK.
 	TaskId string `protobuf:"bytes,4,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Maximum number. 0-1,000. 0: the default, 50. A page stays below 1 MiB, so it may have fewer.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -2926,7 +3130,7 @@ type ListTurnsRequest struct {
 
 func (x *ListTurnsRequest) Reset() {
 	*x = ListTurnsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3142,7 @@ func (x *ListTurnsRequest) String() string {
 func (*ListTurnsRequest) ProtoMessage() {}
 
 func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3155,7 @@ func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
 func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTurnsRequest) GetSessionId() string {
@@ -3016,7 +3220,7 @@ type ListTurnsResponse struct {
 
 func (x *ListTurnsResponse) Reset() {
 	*x = ListTurnsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3232,7 @@ func (x *ListTurnsResponse) String() string {
 func (*ListTurnsResponse) ProtoMessage() {}
 
 func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3245,7 @@ func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
 func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTurnsResponse) GetTurns() []*Turn {
@@ -3083,7 +3287,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3299,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3312,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListAgentsRequest) GetSessionId() string {
@@ -3167,7 +3371,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3383,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3396,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -3241,7 +3445,7 @@ type ReportDegradedRequest struct {
 
 func (x *ReportDegradedRequest) Reset() {
 	*x = ReportDegradedRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3457,7 @@ func (x *ReportDegradedRequest) String() string {
 func (*ReportDegradedRequest) ProtoMessage() {}
 
 func (x *ReportDegradedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3470,7 @@ func (x *ReportDegradedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDegradedRequest.ProtoReflect.Descriptor instead.
 func (*ReportDegradedRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReportDegradedRequest) GetTurns() []*DegradedTurn {
@@ -3311,7 +3515,7 @@ type DegradedTurn struct {
 
 func (x *DegradedTurn) Reset() {
 	*x = DegradedTurn{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3323,7 +3527,7 @@ func (x *DegradedTurn) String() string {
 func (*DegradedTurn) ProtoMessage() {}
 
 func (x *DegradedTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3336,7 +3540,7 @@ func (x *DegradedTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DegradedTurn.ProtoReflect.Descriptor instead.
 func (*DegradedTurn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DegradedTurn) GetSessionId() string {
@@ -3434,7 +3638,7 @@ type ReportDegradedResponse struct {
 
 func (x *ReportDegradedResponse) Reset() {
 	*x = ReportDegradedResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3446,7 +3650,7 @@ func (x *ReportDegradedResponse) String() string {
 func (*ReportDegradedResponse) ProtoMessage() {}
 
 func (x *ReportDegradedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3459,7 +3663,7 @@ func (x *ReportDegradedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDegradedResponse.ProtoReflect.Descriptor instead.
 func (*ReportDegradedResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReportDegradedResponse) GetResults() []*DegradedTurnResult {
@@ -3488,7 +3692,7 @@ type DegradedTurnResult struct {
 
 func (x *DegradedTurnResult) Reset() {
 	*x = DegradedTurnResult{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3500,7 +3704,7 @@ func (x *DegradedTurnResult) String() string {
 func (*DegradedTurnResult) ProtoMessage() {}
 
 func (x *DegradedTurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3513,7 +3717,7 @@ func (x *DegradedTurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DegradedTurnResult.ProtoReflect.Descriptor instead.
 func (*DegradedTurnResult) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DegradedTurnResult) GetSessionId() string {
@@ -3554,7 +3758,7 @@ func (x *DegradedTurnResult) GetDetail() string {
 // Asks for the changes of a session.
 type WatchSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
+	// The session. Empty: the session of task_id. Unknown: NOT_FOUND, UNKNOWN_SESSION.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -3566,14 +3770,18 @@ type WatchSessionRequest struct {
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	// What to send besides the changes. Empty: nothing, and changes with steps_reported alone are left
 	// out. UNSPECIFIED is INVALID_FIELD.
-	Include       []WatchInclude `protobuf:"varint,5,rep,packed,name=include,proto3,enum=agent_routing.v1.WatchInclude" json:"include,omitempty"`
+	Include []WatchInclude `protobuf:"varint,5,rep,packed,name=include,proto3,enum=agent_routing.v1.WatchInclude" json:"include,omitempty"`
+	// A task of the session, open or closed. Required if session_id is empty. All changes of its
+	// session are sent, so that revisions have no gaps. A task that is not of the session, or of no
+	// session of the tenant: NOT_FOUND, UNKNOWN_TASK.
+	TaskId        string `protobuf:"bytes,6,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchSessionRequest) Reset() {
 	*x = WatchSessionRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3585,7 +3793,7 @@ func (x *WatchSessionRequest) String() string {
 func (*WatchSessionRequest) ProtoMessage() {}
 
 func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3598,7 +3806,7 @@ func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchSessionRequest) GetSessionId() string {
@@ -3636,6 +3844,13 @@ func (x *WatchSessionRequest) GetInclude() []WatchInclude {
 	return nil
 }
 
+func (x *WatchSessionRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
 // A change of the session, or a heartbeat. The first message is a heartbeat, with the session's
 // revision at the beginning of the watch.
 type WatchSessionResponse struct {
@@ -3655,7 +3870,7 @@ type WatchSessionResponse struct {
 
 func (x *WatchSessionResponse) Reset() {
 	*x = WatchSessionResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3882,7 @@ func (x *WatchSessionResponse) String() string {
 func (*WatchSessionResponse) ProtoMessage() {}
 
 func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3895,7 @@ func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionResponse.ProtoReflect.Descriptor instead.
 func (*WatchSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchSessionResponse) GetKind() isWatchSessionResponse_Kind {
@@ -3784,7 +3999,7 @@ type TurnDelta struct {
 
 func (x *TurnDelta) Reset() {
 	*x = TurnDelta{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3796,7 +4011,7 @@ func (x *TurnDelta) String() string {
 func (*TurnDelta) ProtoMessage() {}
 
 func (x *TurnDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3809,7 +4024,7 @@ func (x *TurnDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnDelta.ProtoReflect.Descriptor instead.
 func (*TurnDelta) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TurnDelta) GetRequestId() string {
@@ -3871,7 +4086,7 @@ type TurnNote struct {
 
 func (x *TurnNote) Reset() {
 	*x = TurnNote{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +4098,7 @@ func (x *TurnNote) String() string {
 func (*TurnNote) ProtoMessage() {}
 
 func (x *TurnNote) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +4111,7 @@ func (x *TurnNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnNote.ProtoReflect.Descriptor instead.
 func (*TurnNote) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TurnNote) GetRequestId() string {
@@ -3938,7 +4153,7 @@ type RouteStreamRequest struct {
 
 func (x *RouteStreamRequest) Reset() {
 	*x = RouteStreamRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +4165,7 @@ func (x *RouteStreamRequest) String() string {
 func (*RouteStreamRequest) ProtoMessage() {}
 
 func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +4178,7 @@ func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamRequest.ProtoReflect.Descriptor instead.
 func (*RouteStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RouteStreamRequest) GetRoute() *RouteRequest {
@@ -3993,7 +4208,7 @@ type RouteStreamResponse struct {
 
 func (x *RouteStreamResponse) Reset() {
 	*x = RouteStreamResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4005,7 +4220,7 @@ func (x *RouteStreamResponse) String() string {
 func (*RouteStreamResponse) ProtoMessage() {}
 
 func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4018,7 +4233,7 @@ func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamResponse.ProtoReflect.Descriptor instead.
 func (*RouteStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RouteStreamResponse) GetRequestId() string {
@@ -4105,7 +4320,7 @@ type WatchInboxRequest struct {
 
 func (x *WatchInboxRequest) Reset() {
 	*x = WatchInboxRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4332,7 @@ func (x *WatchInboxRequest) String() string {
 func (*WatchInboxRequest) ProtoMessage() {}
 
 func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4345,7 @@ func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxRequest.ProtoReflect.Descriptor instead.
 func (*WatchInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchInboxRequest) GetAgentIds() []string {
@@ -4198,7 +4413,7 @@ type WatchInboxResponse struct {
 
 func (x *WatchInboxResponse) Reset() {
 	*x = WatchInboxResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4425,7 @@ func (x *WatchInboxResponse) String() string {
 func (*WatchInboxResponse) ProtoMessage() {}
 
 func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4438,7 @@ func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxResponse.ProtoReflect.Descriptor instead.
 func (*WatchInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchInboxResponse) GetKind() isWatchInboxResponse_Kind {
@@ -4297,7 +4512,7 @@ type InboxItem struct {
 
 func (x *InboxItem) Reset() {
 	*x = InboxItem{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4309,7 +4524,7 @@ func (x *InboxItem) String() string {
 func (*InboxItem) ProtoMessage() {}
 
 func (x *InboxItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4322,7 +4537,7 @@ func (x *InboxItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
 func (*InboxItem) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *InboxItem) GetSessionId() string {
@@ -4399,7 +4614,7 @@ type InboxHeartbeat struct {
 
 func (x *InboxHeartbeat) Reset() {
 	*x = InboxHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4626,7 @@ func (x *InboxHeartbeat) String() string {
 func (*InboxHeartbeat) ProtoMessage() {}
 
 func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4639,7 @@ func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxHeartbeat.ProtoReflect.Descriptor instead.
 func (*InboxHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *InboxHeartbeat) GetResumeToken() string {
@@ -4474,7 +4689,7 @@ type KeepTurnRequest struct {
 
 func (x *KeepTurnRequest) Reset() {
 	*x = KeepTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4701,7 @@ func (x *KeepTurnRequest) String() string {
 func (*KeepTurnRequest) ProtoMessage() {}
 
 func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4499,7 +4714,7 @@ func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnRequest.ProtoReflect.Descriptor instead.
 func (*KeepTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *KeepTurnRequest) GetSessionId() string {
@@ -4628,7 +4843,7 @@ type AnswerDelta struct {
 
 func (x *AnswerDelta) Reset() {
 	*x = AnswerDelta{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4640,7 +4855,7 @@ func (x *AnswerDelta) String() string {
 func (*AnswerDelta) ProtoMessage() {}
 
 func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4653,7 +4868,7 @@ func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerDelta.ProtoReflect.Descriptor instead.
 func (*AnswerDelta) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AnswerDelta) GetOffset() int64 {
@@ -4696,7 +4911,7 @@ type KeepTurnResponse struct {
 
 func (x *KeepTurnResponse) Reset() {
 	*x = KeepTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +4923,7 @@ func (x *KeepTurnResponse) String() string {
 func (*KeepTurnResponse) ProtoMessage() {}
 
 func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +4936,7 @@ func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnResponse.ProtoReflect.Descriptor instead.
 func (*KeepTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *KeepTurnResponse) GetStatus() KeepTurnStatus {
@@ -4781,7 +4996,7 @@ type ListApprovalsRequest struct {
 
 func (x *ListApprovalsRequest) Reset() {
 	*x = ListApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4793,7 +5008,7 @@ func (x *ListApprovalsRequest) String() string {
 func (*ListApprovalsRequest) ProtoMessage() {}
 
 func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4806,7 +5021,7 @@ func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListApprovalsRequest) GetAgentId() string {
@@ -4857,7 +5072,7 @@ type ListApprovalsResponse struct {
 
 func (x *ListApprovalsResponse) Reset() {
 	*x = ListApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4869,7 +5084,7 @@ func (x *ListApprovalsResponse) String() string {
 func (*ListApprovalsResponse) ProtoMessage() {}
 
 func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4882,7 +5097,7 @@ func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListApprovalsResponse) GetApprovals() []*WaitingApproval {
@@ -4919,7 +5134,7 @@ type WaitingApproval struct {
 
 func (x *WaitingApproval) Reset() {
 	*x = WaitingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4931,7 +5146,7 @@ func (x *WaitingApproval) String() string {
 func (*WaitingApproval) ProtoMessage() {}
 
 func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4944,7 +5159,7 @@ func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingApproval.ProtoReflect.Descriptor instead.
 func (*WaitingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WaitingApproval) GetSessionId() string {
@@ -4999,7 +5214,7 @@ type WatchApprovalsRequest struct {
 
 func (x *WatchApprovalsRequest) Reset() {
 	*x = WatchApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5011,7 +5226,7 @@ func (x *WatchApprovalsRequest) String() string {
 func (*WatchApprovalsRequest) ProtoMessage() {}
 
 func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5024,7 +5239,7 @@ func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WatchApprovalsRequest) GetAgentId() string {
@@ -5072,7 +5287,7 @@ type WatchApprovalsResponse struct {
 
 func (x *WatchApprovalsResponse) Reset() {
 	*x = WatchApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5084,7 +5299,7 @@ func (x *WatchApprovalsResponse) String() string {
 func (*WatchApprovalsResponse) ProtoMessage() {}
 
 func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5097,7 +5312,7 @@ func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{49}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchApprovalsResponse) GetKind() isWatchApprovalsResponse_Kind {
@@ -5173,7 +5388,7 @@ type EndedApproval struct {
 
 func (x *EndedApproval) Reset() {
 	*x = EndedApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5185,7 +5400,7 @@ func (x *EndedApproval) String() string {
 func (*EndedApproval) ProtoMessage() {}
 
 func (x *EndedApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5198,7 +5413,7 @@ func (x *EndedApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedApproval.ProtoReflect.Descriptor instead.
 func (*EndedApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{50}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *EndedApproval) GetSessionId() string {
@@ -5226,7 +5441,7 @@ type ApprovalsHeartbeat struct {
 
 func (x *ApprovalsHeartbeat) Reset() {
 	*x = ApprovalsHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5238,7 +5453,7 @@ func (x *ApprovalsHeartbeat) String() string {
 func (*ApprovalsHeartbeat) ProtoMessage() {}
 
 func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5251,7 +5466,7 @@ func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalsHeartbeat.ProtoReflect.Descriptor instead.
 func (*ApprovalsHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{51}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ApprovalsHeartbeat) GetIsComplete() bool {
@@ -5373,11 +5588,12 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12>\n" +
 	"\x0eprevious_agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\rpreviousAgent\x12-\n" +
-	"\x05agent\x18\x06 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\"G\n" +
+	"\x05agent\x18\x06 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\"`\n" +
 	"\rStatusRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
-	"\auser_id\x18\x02 \x01(\tR\x06userId\"\xda\a\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x17\n" +
+	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\xda\a\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
@@ -5502,7 +5718,26 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x126\n" +
 	"\bdispatch\x18\x05 \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\x12\x1c\n" +
 	"\tdecisions\x18\x06 \x01(\x05R\tdecisions\x12)\n" +
-	"\x10decisions_needed\x18\a \x01(\x05R\x0fdecisionsNeeded\"\xc0\x01\n" +
+	"\x10decisions_needed\x18\a \x01(\x05R\x0fdecisionsNeeded\"\xe3\x01\n" +
+	"\x11CancelTaskRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x17\n" +
+	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x120\n" +
+	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x12_expected_revision\"\xf6\x01\n" +
+	"\x12CancelTaskResponse\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12>\n" +
+	"\x0eprevious_agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\rpreviousAgent\x12-\n" +
+	"\x05agent\x18\x06 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\"\xd9\x01\n" +
 	"\x10ListTasksRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5510,7 +5745,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\bstatuses\x18\x03 \x03(\x0e2\x1c.agent_routing.v1.TaskStatusR\bstatuses\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"i\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x17\n" +
+	"\atask_id\x18\x06 \x01(\tR\x06taskId\"i\n" +
 	"\x11ListTasksResponse\x12,\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x16.agent_routing.v1.TaskR\x05tasks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xed\x01\n" +
@@ -5577,14 +5813,15 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12<\n" +
 	"\x06status\x18\x04 \x01(\x0e2$.agent_routing.v1.DegradedTurnStatusR\x06status\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"\x90\x02\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xa9\x02\n" +
 	"\x13WatchSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12*\n" +
 	"\x0eafter_revision\x18\x03 \x01(\x03H\x00R\rafterRevision\x88\x01\x01\x12H\n" +
 	"\x12heartbeat_interval\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x128\n" +
-	"\ainclude\x18\x05 \x03(\x0e2\x1e.agent_routing.v1.WatchIncludeR\aincludeB\x11\n" +
+	"\ainclude\x18\x05 \x03(\x0e2\x1e.agent_routing.v1.WatchIncludeR\ainclude\x12\x17\n" +
+	"\atask_id\x18\x06 \x01(\tR\x06taskIdB\x11\n" +
 	"\x0f_after_revision\"\xf6\x01\n" +
 	"\x14WatchSessionResponse\x122\n" +
 	"\x06change\x18\x01 \x01(\v2\x18.agent_routing.v1.ChangeH\x00R\x06change\x12;\n" +
@@ -5744,7 +5981,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x1cKEEP_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15KEEP_TURN_STATUS_KEPT\x10\x01\x12\x1f\n" +
 	"\x1bKEEP_TURN_STATUS_LEASE_LOST\x10\x02\x12%\n" +
-	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\xd1\v\n" +
+	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\xaa\f\n" +
 	"\x0eRoutingService\x12H\n" +
 	"\x05Route\x12\x1e.agent_routing.v1.RouteRequest\x1a\x1f.agent_routing.v1.RouteResponse\x12c\n" +
 	"\x0eSetActiveAgent\x12'.agent_routing.v1.SetActiveAgentRequest\x1a(.agent_routing.v1.SetActiveAgentResponse\x12i\n" +
@@ -5752,7 +5989,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x06Status\x12\x1f.agent_routing.v1.StatusRequest\x1a .agent_routing.v1.StatusResponse\x12]\n" +
 	"\fCompleteTurn\x12%.agent_routing.v1.CompleteTurnRequest\x1a&.agent_routing.v1.CompleteTurnResponse\x12W\n" +
 	"\n" +
-	"ResumeTask\x12#.agent_routing.v1.ResumeTaskRequest\x1a$.agent_routing.v1.ResumeTaskResponse\x12c\n" +
+	"ResumeTask\x12#.agent_routing.v1.ResumeTaskRequest\x1a$.agent_routing.v1.ResumeTaskResponse\x12W\n" +
+	"\n" +
+	"CancelTask\x12#.agent_routing.v1.CancelTaskRequest\x1a$.agent_routing.v1.CancelTaskResponse\x12c\n" +
 	"\x0eReportDegraded\x12'.agent_routing.v1.ReportDegradedRequest\x1a(.agent_routing.v1.ReportDegradedResponse\x12T\n" +
 	"\tListTasks\x12\".agent_routing.v1.ListTasksRequest\x1a#.agent_routing.v1.ListTasksResponse\x12T\n" +
 	"\tListTurns\x12\".agent_routing.v1.ListTurnsRequest\x1a#.agent_routing.v1.ListTurnsResponse\x12W\n" +
@@ -5780,7 +6019,7 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
@@ -5810,202 +6049,208 @@ var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(*CompleteTurnResponse)(nil),     // 25: agent_routing.v1.CompleteTurnResponse
 	(*ResumeTaskRequest)(nil),        // 26: agent_routing.v1.ResumeTaskRequest
 	(*ResumeTaskResponse)(nil),       // 27: agent_routing.v1.ResumeTaskResponse
-	(*ListTasksRequest)(nil),         // 28: agent_routing.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 29: agent_routing.v1.ListTasksResponse
-	(*ListTurnsRequest)(nil),         // 30: agent_routing.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),        // 31: agent_routing.v1.ListTurnsResponse
-	(*ListAgentsRequest)(nil),        // 32: agent_routing.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 33: agent_routing.v1.ListAgentsResponse
-	(*ReportDegradedRequest)(nil),    // 34: agent_routing.v1.ReportDegradedRequest
-	(*DegradedTurn)(nil),             // 35: agent_routing.v1.DegradedTurn
-	(*ReportDegradedResponse)(nil),   // 36: agent_routing.v1.ReportDegradedResponse
-	(*DegradedTurnResult)(nil),       // 37: agent_routing.v1.DegradedTurnResult
-	(*WatchSessionRequest)(nil),      // 38: agent_routing.v1.WatchSessionRequest
-	(*WatchSessionResponse)(nil),     // 39: agent_routing.v1.WatchSessionResponse
-	(*TurnDelta)(nil),                // 40: agent_routing.v1.TurnDelta
-	(*TurnNote)(nil),                 // 41: agent_routing.v1.TurnNote
-	(*RouteStreamRequest)(nil),       // 42: agent_routing.v1.RouteStreamRequest
-	(*RouteStreamResponse)(nil),      // 43: agent_routing.v1.RouteStreamResponse
-	(*WatchInboxRequest)(nil),        // 44: agent_routing.v1.WatchInboxRequest
-	(*WatchInboxResponse)(nil),       // 45: agent_routing.v1.WatchInboxResponse
-	(*InboxItem)(nil),                // 46: agent_routing.v1.InboxItem
-	(*InboxHeartbeat)(nil),           // 47: agent_routing.v1.InboxHeartbeat
-	(*KeepTurnRequest)(nil),          // 48: agent_routing.v1.KeepTurnRequest
-	(*AnswerDelta)(nil),              // 49: agent_routing.v1.AnswerDelta
-	(*KeepTurnResponse)(nil),         // 50: agent_routing.v1.KeepTurnResponse
-	(*ListApprovalsRequest)(nil),     // 51: agent_routing.v1.ListApprovalsRequest
-	(*ListApprovalsResponse)(nil),    // 52: agent_routing.v1.ListApprovalsResponse
-	(*WaitingApproval)(nil),          // 53: agent_routing.v1.WaitingApproval
-	(*WatchApprovalsRequest)(nil),    // 54: agent_routing.v1.WatchApprovalsRequest
-	(*WatchApprovalsResponse)(nil),   // 55: agent_routing.v1.WatchApprovalsResponse
-	(*EndedApproval)(nil),            // 56: agent_routing.v1.EndedApproval
-	(*ApprovalsHeartbeat)(nil),       // 57: agent_routing.v1.ApprovalsHeartbeat
-	nil,                              // 58: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 59: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 60: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 61: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 62: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 63: google.protobuf.Timestamp
-	(Delivery)(0),                    // 64: agent_routing.v1.Delivery
-	(*Dispatch)(nil),                 // 65: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 66: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 67: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 68: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 69: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 70: google.protobuf.Struct
-	(HandoffMode)(0),                 // 71: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 72: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 73: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 74: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 75: agent_routing.v1.Task
-	(*Step)(nil),                     // 76: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 77: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 78: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 79: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 80: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 81: agent_routing.v1.Turn
-	(*Change)(nil),                   // 82: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 83: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 84: google.rpc.Status
+	(*CancelTaskRequest)(nil),        // 28: agent_routing.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),       // 29: agent_routing.v1.CancelTaskResponse
+	(*ListTasksRequest)(nil),         // 30: agent_routing.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 31: agent_routing.v1.ListTasksResponse
+	(*ListTurnsRequest)(nil),         // 32: agent_routing.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),        // 33: agent_routing.v1.ListTurnsResponse
+	(*ListAgentsRequest)(nil),        // 34: agent_routing.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 35: agent_routing.v1.ListAgentsResponse
+	(*ReportDegradedRequest)(nil),    // 36: agent_routing.v1.ReportDegradedRequest
+	(*DegradedTurn)(nil),             // 37: agent_routing.v1.DegradedTurn
+	(*ReportDegradedResponse)(nil),   // 38: agent_routing.v1.ReportDegradedResponse
+	(*DegradedTurnResult)(nil),       // 39: agent_routing.v1.DegradedTurnResult
+	(*WatchSessionRequest)(nil),      // 40: agent_routing.v1.WatchSessionRequest
+	(*WatchSessionResponse)(nil),     // 41: agent_routing.v1.WatchSessionResponse
+	(*TurnDelta)(nil),                // 42: agent_routing.v1.TurnDelta
+	(*TurnNote)(nil),                 // 43: agent_routing.v1.TurnNote
+	(*RouteStreamRequest)(nil),       // 44: agent_routing.v1.RouteStreamRequest
+	(*RouteStreamResponse)(nil),      // 45: agent_routing.v1.RouteStreamResponse
+	(*WatchInboxRequest)(nil),        // 46: agent_routing.v1.WatchInboxRequest
+	(*WatchInboxResponse)(nil),       // 47: agent_routing.v1.WatchInboxResponse
+	(*InboxItem)(nil),                // 48: agent_routing.v1.InboxItem
+	(*InboxHeartbeat)(nil),           // 49: agent_routing.v1.InboxHeartbeat
+	(*KeepTurnRequest)(nil),          // 50: agent_routing.v1.KeepTurnRequest
+	(*AnswerDelta)(nil),              // 51: agent_routing.v1.AnswerDelta
+	(*KeepTurnResponse)(nil),         // 52: agent_routing.v1.KeepTurnResponse
+	(*ListApprovalsRequest)(nil),     // 53: agent_routing.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),    // 54: agent_routing.v1.ListApprovalsResponse
+	(*WaitingApproval)(nil),          // 55: agent_routing.v1.WaitingApproval
+	(*WatchApprovalsRequest)(nil),    // 56: agent_routing.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),   // 57: agent_routing.v1.WatchApprovalsResponse
+	(*EndedApproval)(nil),            // 58: agent_routing.v1.EndedApproval
+	(*ApprovalsHeartbeat)(nil),       // 59: agent_routing.v1.ApprovalsHeartbeat
+	nil,                              // 60: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 61: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 62: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 63: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 64: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 65: google.protobuf.Timestamp
+	(Delivery)(0),                    // 66: agent_routing.v1.Delivery
+	(*Dispatch)(nil),                 // 67: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 68: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 69: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 70: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 71: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 72: google.protobuf.Struct
+	(HandoffMode)(0),                 // 73: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 74: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 75: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 76: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 77: agent_routing.v1.Task
+	(*Step)(nil),                     // 78: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 79: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 80: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 81: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 82: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 83: agent_routing.v1.Turn
+	(*Change)(nil),                   // 84: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 85: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 86: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	62,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	58,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	63,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	64,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
-	65,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	66,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	67,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	64,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	60,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	65,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	66,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
+	67,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	68,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	69,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
 	8,   // 7: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
 	0,   // 8: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
 	9,   // 9: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	68,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	69,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	70,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	71,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	72,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	73,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	68,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	65,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	74,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	72,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	72,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	72,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	72,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	63,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	70,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	71,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	72,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	73,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	74,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	75,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	70,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	67,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	76,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	74,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	74,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	74,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	74,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	65,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
 	17,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	75,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	65,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	63,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	63,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	59,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	77,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	67,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	65,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	65,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	61,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
 	16,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	67,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	72,  // 32: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	63,  // 33: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	70,  // 34: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
-	63,  // 35: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
-	72,  // 36: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	63,  // 37: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	62,  // 38: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	69,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	74,  // 32: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	65,  // 33: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	72,  // 34: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	65,  // 35: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	74,  // 36: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	65,  // 37: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	64,  // 38: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
 	19,  // 39: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
 	20,  // 40: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
 	21,  // 41: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
 	22,  // 42: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
 	23,  // 43: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
 	24,  // 44: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	76,  // 45: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	77,  // 46: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	70,  // 47: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	71,  // 48: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	70,  // 49: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
-	78,  // 50: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	79,  // 51: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	65,  // 52: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	72,  // 53: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	68,  // 54: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	80,  // 55: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	65,  // 56: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	79,  // 57: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	75,  // 58: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	1,   // 59: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	81,  // 60: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	72,  // 61: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	60,  // 62: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	61,  // 63: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	35,  // 64: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	62,  // 65: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	62,  // 66: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	63,  // 67: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	37,  // 68: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
-	2,   // 69: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	77,  // 70: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	3,   // 71: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
-	82,  // 72: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	83,  // 73: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	40,  // 74: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
-	41,  // 75: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
-	6,   // 76: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	7,   // 77: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	84,  // 78: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	77,  // 79: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	77,  // 80: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	46,  // 81: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	47,  // 82: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	65,  // 83: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	77,  // 84: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	63,  // 85: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	63,  // 86: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
-	77,  // 87: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	76,  // 88: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
-	49,  // 89: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
-	5,   // 90: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	77,  // 91: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	63,  // 92: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
-	4,   // 93: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
-	53,  // 94: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
-	16,  // 95: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
-	77,  // 96: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	53,  // 97: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
-	56,  // 98: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
-	57,  // 99: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	6,   // 100: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	10,  // 101: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	12,  // 102: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	14,  // 103: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	18,  // 104: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	26,  // 105: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	34,  // 106: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	28,  // 107: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	30,  // 108: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	32,  // 109: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	38,  // 110: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	44,  // 111: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	48,  // 112: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	51,  // 113: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	54,  // 114: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	42,  // 115: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	7,   // 116: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	11,  // 117: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	13,  // 118: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	15,  // 119: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	25,  // 120: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	27,  // 121: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	36,  // 122: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	29,  // 123: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	31,  // 124: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	33,  // 125: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	39,  // 126: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	45,  // 127: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	50,  // 128: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	52,  // 129: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	55,  // 130: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	43,  // 131: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	116, // [116:132] is the sub-list for method output_type
-	100, // [100:116] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	78,  // 45: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	79,  // 46: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	72,  // 47: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	73,  // 48: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	72,  // 49: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	80,  // 50: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	81,  // 51: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	67,  // 52: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	74,  // 53: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	70,  // 54: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	82,  // 55: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	67,  // 56: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	74,  // 57: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	74,  // 58: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
+	81,  // 59: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	77,  // 60: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,   // 61: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	83,  // 62: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	74,  // 63: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	62,  // 64: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	63,  // 65: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	37,  // 66: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	64,  // 67: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	64,  // 68: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	65,  // 69: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	39,  // 70: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,   // 71: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	79,  // 72: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	3,   // 73: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
+	84,  // 74: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	85,  // 75: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	42,  // 76: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
+	43,  // 77: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
+	6,   // 78: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	7,   // 79: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	86,  // 80: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	79,  // 81: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	79,  // 82: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	48,  // 83: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	49,  // 84: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	67,  // 85: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	79,  // 86: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	65,  // 87: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	65,  // 88: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
+	79,  // 89: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	78,  // 90: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
+	51,  // 91: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
+	5,   // 92: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	79,  // 93: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	65,  // 94: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
+	4,   // 95: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
+	55,  // 96: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	16,  // 97: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	79,  // 98: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	55,  // 99: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	58,  // 100: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	59,  // 101: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	6,   // 102: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 103: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 104: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 105: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	18,  // 106: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	26,  // 107: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	28,  // 108: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
+	36,  // 109: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	30,  // 110: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	32,  // 111: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	34,  // 112: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	40,  // 113: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	46,  // 114: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	50,  // 115: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	53,  // 116: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	56,  // 117: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	44,  // 118: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 119: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 120: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 121: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 122: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	25,  // 123: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	27,  // 124: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	29,  // 125: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
+	38,  // 126: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	31,  // 127: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	33,  // 128: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	35,  // 129: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	41,  // 130: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	47,  // 131: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	52,  // 132: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	54,  // 133: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	57,  // 134: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	45,  // 135: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	119, // [119:136] is the sub-list for method output_type
+	102, // [102:119] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -6032,27 +6277,28 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		(*CompleteTurnRequest_ApprovalNeeded)(nil),
 		(*CompleteTurnRequest_Failure)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[29].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[32].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[33].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[22].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[31].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[34].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[35].OneofWrappers = []any{
 		(*WatchSessionResponse_Change)(nil),
 		(*WatchSessionResponse_Heartbeat)(nil),
 		(*WatchSessionResponse_Delta)(nil),
 		(*WatchSessionResponse_Note)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[37].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[39].OneofWrappers = []any{
 		(*RouteStreamResponse_Route)(nil),
 		(*RouteStreamResponse_Error)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[39].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[41].OneofWrappers = []any{
 		(*WatchInboxResponse_Item)(nil),
 		(*WatchInboxResponse_Heartbeat)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[42].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[44].OneofWrappers = []any{
 		(*KeepTurnRequest_Extend)(nil),
 		(*KeepTurnRequest_Release)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[49].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[51].OneofWrappers = []any{
 		(*WatchApprovalsResponse_Waiting)(nil),
 		(*WatchApprovalsResponse_Ended)(nil),
 		(*WatchApprovalsResponse_Heartbeat)(nil),
@@ -6063,7 +6309,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   56,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	RoutingService_Status_FullMethodName           = "/agent_routing.v1.RoutingService/Status"
 	RoutingService_CompleteTurn_FullMethodName     = "/agent_routing.v1.RoutingService/CompleteTurn"
 	RoutingService_ResumeTask_FullMethodName       = "/agent_routing.v1.RoutingService/ResumeTask"
+	RoutingService_CancelTask_FullMethodName       = "/agent_routing.v1.RoutingService/CancelTask"
 	RoutingService_ReportDegraded_FullMethodName   = "/agent_routing.v1.RoutingService/ReportDegraded"
 	RoutingService_ListTasks_FullMethodName        = "/agent_routing.v1.RoutingService/ListTasks"
 	RoutingService_ListTurns_FullMethodName        = "/agent_routing.v1.RoutingService/ListTurns"
@@ -96,12 +97,16 @@ type RoutingServiceClient interface {
 	// many people have to approve, is the registry's rule when the agent asked. The decider is the
 	// credential's subject, not the user that user_id names.
 	ResumeTask(ctx context.Context, in *ResumeTaskRequest, opts ...grpc.CallOption) (*ResumeTaskResponse, error)
+	// Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
+	// is withdrawn, and the next message goes to the home agent and begins another task. For the user
+	// of the session, an operator, and a runtime whose agent has the task.
+	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored
 	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
 	// has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
 	// gets the same answer, so after a lost answer send all turns again.
 	ReportDegraded(ctx context.Context, in *ReportDegradedRequest, opts ...grpc.CallOption) (*ReportDegradedResponse, error)
-	// Lists the tasks of a session, oldest first.
+	// Lists the tasks of a session, oldest first, or one task by its id alone.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
 	// Lists the history of a session: what was asked, who answered, and how.
 	ListTurns(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error)
@@ -198,6 +203,16 @@ func (c *routingServiceClient) ResumeTask(ctx context.Context, in *ResumeTaskReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResumeTaskResponse)
 	err := c.cc.Invoke(ctx, RoutingService_ResumeTask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *routingServiceClient) CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelTaskResponse)
+	err := c.cc.Invoke(ctx, RoutingService_CancelTask_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -393,12 +408,16 @@ type RoutingServiceServer interface {
 	// many people have to approve, is the registry's rule when the agent asked. The decider is the
 	// credential's subject, not the user that user_id names.
 	ResumeTask(context.Context, *ResumeTaskRequest) (*ResumeTaskResponse, error)
+	// Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
+	// is withdrawn, and the next message goes to the home agent and begins another task. For the user
+	// of the session, an operator, and a runtime whose agent has the task.
+	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored
 	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
 	// has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
 	// gets the same answer, so after a lost answer send all turns again.
 	ReportDegraded(context.Context, *ReportDegradedRequest) (*ReportDegradedResponse, error)
-	// Lists the tasks of a session, oldest first.
+	// Lists the tasks of a session, oldest first, or one task by its id alone.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)
 	// Lists the history of a session: what was asked, who answered, and how.
 	ListTurns(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error)
@@ -458,6 +477,9 @@ func (UnimplementedRoutingServiceServer) CompleteTurn(context.Context, *Complete
 }
 func (UnimplementedRoutingServiceServer) ResumeTask(context.Context, *ResumeTaskRequest) (*ResumeTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeTask not implemented")
+}
+func (UnimplementedRoutingServiceServer) CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelTask not implemented")
 }
 func (UnimplementedRoutingServiceServer) ReportDegraded(context.Context, *ReportDegradedRequest) (*ReportDegradedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReportDegraded not implemented")
@@ -614,6 +636,24 @@ func _RoutingService_ResumeTask_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(RoutingServiceServer).ResumeTask(ctx, req.(*ResumeTaskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RoutingService_CancelTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelTaskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).CancelTask(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_CancelTask_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).CancelTask(ctx, req.(*CancelTaskRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -796,6 +836,10 @@ var RoutingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeTask",
 			Handler:    _RoutingService_ResumeTask_Handler,
+		},
+		{
+			MethodName: "CancelTask",
+			Handler:    _RoutingService_CancelTask_Handler,
 		},
 		{
 			MethodName: "ReportDegraded",

@@ -34,6 +34,7 @@ from agent_routing.v1.route_reason_pb2 import (
     ROUTE_REASON_NO_ACTIVE_AGENT,
 )
 from agent_routing.v1.routing_service_pb2 import (
+    CancelTaskResponse,
     ClearActiveAgentResponse,
     CompleteTurnResponse,
     ListAgentsResponse,
@@ -125,7 +126,7 @@ class KnownAgents:
                 self._remember(answer.session_id, answer.revision, agent, answer.task_id)
             case SetActiveAgentResponse():
                 self._remember(answer.session_id, answer.revision, answer.agent, answer.task_id)
-            case ClearActiveAgentResponse():
+            case ClearActiveAgentResponse() | CancelTaskResponse():
                 self._learn_home(answer.agent.agent_id)
                 self._remember(answer.session_id, answer.revision, None, answer.task_id)
             case StatusResponse():

@@ -252,20 +252,55 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         )
         return self._call(self._open().ClearActiveAgent, request, timeout, info)
 
+    def cancel_task(
+        self,
+        task_id: str,
+        *,
+        session_id: str = "",
+        user_id: str = "",
+        request_id: str = "",
+        reason: str = "",
+        expected_revision: int | None = None,
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.CancelTaskResponse:
+        """Cancel an open task; its id alone is enough.
+
+        Its open turns are abandoned, a pending approval is withdrawn, and the next message goes to
+        the home agent. session_id: empty: found by the task. reason: for the audit, at most 1 KiB.
+        expected_revision: refuse unless the session is at this revision.
+
+        Raises UnknownTask, TaskClosed, UnknownSession, InvalidField, OwnerMismatch, ScopeMissing,
+        SessionErased, RevisionMismatch, RequestIdReused, Unimplemented, StateCorrupt, Unavailable,
+        DeadlineExceeded, Overloaded.
+        """
+        request = pb.CancelTaskRequest(
+            session_id=session_id,
+            user_id=user_id,
+            task_id=task_id,
+            request_id=request_id or new_uuid7(),
+            reason=reason,
+            expected_revision=expected_revision,
+        )
+        return self._call(self._open().CancelTask, request, timeout, info)
+
     def status(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         user_id: str = "",
+        task_id: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.StatusResponse:
         """Return the current state of a session. Changes nothing.
 
-        Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, StateCorrupt,
-        Unavailable, DeadlineExceeded, Overloaded.
+        task_id: a task of the session, which finds it where session_id is empty.
+
+        Raises UnknownSession, UnknownTask, InvalidField, OwnerMismatch, SessionErased,
+        StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
         """
-        request = pb.StatusRequest(session_id=session_id, user_id=user_id)
+        request = pb.StatusRequest(session_id=session_id, user_id=user_id, task_id=task_id)
         return self._call(self._open().Status, request, timeout, info)
 
     def complete_turn(
@@ -380,17 +415,19 @@ class RoutingCalls(ApprovalCalls, RouteCall):
 
     def list_tasks(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         user_id: str = "",
+        task_id: str = "",
         statuses: Iterable[TaskStatusName] = (),
         page_size: int = 0,
         timeout: Seconds | None = None,
     ) -> Iterator[Task]:
         """Iterate over the tasks of a session, oldest first; pages are fetched when needed.
 
-        statuses: only tasks with one of these; empty: all. page_size: 0-1,000; 0: 100. timeout: of
-        each page. The iteration raises what list_tasks_page() raises.
+        task_id: only this task; it finds the session where session_id is empty. statuses: only
+        tasks with one of these; empty: all. page_size: 0-1,000; 0: 100. timeout: of each page. The
+        iteration raises what list_tasks_page() raises.
         """
         chosen = tuple(statuses)
         token = ""
@@ -398,6 +435,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             page = self.list_tasks_page(
                 session_id,
                 user_id=user_id,
+                task_id=task_id,
                 statuses=chosen,
                 page_size=page_size,
                 page_token=token,
@@ -411,9 +449,10 @@ class RoutingCalls(ApprovalCalls, RouteCall):
 
     def list_tasks_page(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         user_id: str = "",
+        task_id: str = "",
         statuses: Iterable[TaskStatusName] = (),
         page_size: int = 0,
         page_token: str = "",
@@ -424,12 +463,13 @@ class RoutingCalls(ApprovalCalls, RouteCall):
 
         page_token: next_page_token of the previous page; the other arguments must be the same.
 
-        Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, Unimplemented,
-        StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        Raises UnknownSession, UnknownTask, InvalidField, OwnerMismatch, SessionErased,
+        Unimplemented, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
         """
         request = pb.ListTasksRequest(
             session_id=session_id,
             user_id=user_id,
+            task_id=task_id,
             statuses=[enum_value(TaskStatus, "TASK_STATUS_", "status", each) for each in statuses],
             page_size=page_size,
             page_token=page_token,
@@ -438,7 +478,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
 
     def list_turns(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         user_id: str = "",
         agent_id: str = "",
@@ -449,9 +489,9 @@ class RoutingCalls(ApprovalCalls, RouteCall):
     ) -> Iterator[Turn]:
         """Iterate over the history of a session; pages are fetched when needed.
 
-        agent_id: only what this agent may see; empty: all turns. task_id: only turns of this task.
-        order: None: oldest first. page_size: 0-1,000; 0: 50. timeout: of each page. The iteration
-        raises what list_turns_page() raises.
+        agent_id: only what this agent may see; empty: all turns. task_id: only turns of this task,
+        which finds the session where session_id is empty. order: None: oldest first. page_size:
+        0-1,000; 0: 50. timeout: of each page. The iteration raises what list_turns_page() raises.
         """
         token = ""
         while True:
@@ -473,7 +513,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
 
     def list_turns_page(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         user_id: str = "",
         agent_id: str = "",
@@ -489,8 +529,8 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         page_token: next_page_token of the previous page; the other arguments must be the same. A
         page stays below 1 MiB, so it may have fewer turns than page_size.
 
-        Raises UnknownSession, UnknownAgent, InvalidField, OwnerMismatch, SessionErased,
-        StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        Raises UnknownSession, UnknownTask, UnknownAgent, InvalidField, OwnerMismatch,
+        SessionErased, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
         """
         request = pb.ListTurnsRequest(
             session_id=session_id,
@@ -536,9 +576,10 @@ class RoutingCalls(ApprovalCalls, RouteCall):
     @overload
     def watch_session(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         user_id: str = "",
+        task_id: str = "",
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
@@ -573,19 +614,21 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         the watch.
 
         after_revision: the last revision that the caller has seen; 0: from the beginning; None:
-        only new changes. include: "STEPS" for changes with steps_reported; "DELTAS" and "NOTES" for
-        parts of answers and notes, which come between the changes and may be lost.
-        heartbeat_interval: the longest silence of the connection before the
-        service sends a heartbeat, 1 s to 5 min; None: 15 s. away_timeout: how long the service may
-        be away before the watch fails.
+        only new changes. task_id: a task of the session, which finds it where session_id is empty;
+        all changes of the session come. include: "STEPS" for changes with steps_reported; "DELTAS"
+        and "NOTES" for parts of answers and notes, which come between the changes and may be lost.
+        heartbeat_interval: the longest silence of the connection before the service sends a
+        heartbeat, 1 s to 5 min; None: 15 s. away_timeout: how long the service may be away before
+        the watch fails.
 
-        The iteration raises UnknownSession, InvalidField, OwnerMismatch, SessionErased,
-        RevisionCompacted, StateCorrupt, Unimplemented; after away_timeout Unavailable or
-        Overloaded.
+        The iteration raises UnknownSession, UnknownTask, InvalidField, OwnerMismatch,
+        SessionErased, RevisionCompacted, StateCorrupt, Unimplemented; after away_timeout
+        Unavailable or Overloaded.
         """
         request = pb.WatchSessionRequest(
             session_id=session_id,
             user_id=user_id,
+            task_id=task_id,
             after_revision=after_revision,
             heartbeat_interval=duration(heartbeat_interval),
             include=[

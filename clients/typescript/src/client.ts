@@ -27,6 +27,8 @@ import {
 import { Circuit } from "./circuit.js";
 import { RoutingError, Unavailable } from "./errors.js";
 import {
+  CancelTaskRequestSchema,
+  type CancelTaskResponse,
   ClearActiveAgentRequestSchema,
   type ClearActiveAgentResponse,
   CompleteTurnRequestSchema,
@@ -64,6 +66,7 @@ import { type Fallback, KnownAgents } from "./knownAgents.js";
 import { type Place, Replicas } from "./replicas.js";
 import {
   type AskFields,
+  type CancelTaskFields,
   type ClearActiveAgentFields,
   type CompleteTurnFields,
   type Fields,
@@ -81,6 +84,7 @@ import { AWAY_MS_DEFAULT, watchChanges } from "./watch.js";
 
 export type {
   AskFields,
+  CancelTaskFields,
   ClearActiveAgentFields,
   CompleteTurnFields,
   Fields,
@@ -239,6 +243,31 @@ export class RoutingClient {
       "ClearActiveAgent",
       request,
       (stub, sent, more) => stub.routing.clearActiveAgent(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Cancels an open task; its id alone is enough.
+   *
+   * Its open turns are abandoned, a pending approval is withdrawn, and the next message goes to the
+   * home agent. Throws UnknownTask, TaskClosed, UnknownSession, InvalidField, OwnerMismatch,
+   * ScopeMissing, SessionErased, RevisionMismatch, RequestIdReused, StateCorrupt, Unavailable,
+   * DeadlineExceeded, Overloaded.
+   */
+  async cancelTask(
+    fields: CancelTaskFields,
+    options: CallOptions = {},
+  ): Promise<CancelTaskResponse> {
+    const request = create(CancelTaskRequestSchema, {
+      ...withRevision(fields),
+      requestId: fields.requestId || newUuid7(),
+    });
+    return await call(
+      this.#settings,
+      "CancelTask",
+      request,
+      (stub, sent, more) => stub.routing.cancelTask(sent, more),
       options,
     );
   }

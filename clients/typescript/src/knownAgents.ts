@@ -18,6 +18,7 @@ import { type Agent, AgentKind, AgentSchema } from "./gen/agent_routing/v1/agent
 import { DispatchSchema, ReplySchema } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
 import {
+  type CancelTaskResponse,
   type ClearActiveAgentResponse,
   type CompleteTurnResponse,
   type ListAgentsResponse,
@@ -122,6 +123,12 @@ export class KnownAgents {
         const cleared = answer as ClearActiveAgentResponse;
         this.#learnHome(cleared.agent?.agentId);
         this.#remember(cleared, undefined);
+        break;
+      }
+      case "agent_routing.v1.CancelTaskResponse": {
+        const cancelled = answer as CancelTaskResponse;
+        this.#learnHome(cancelled.agent?.agentId);
+        this.#remember(cancelled, undefined);
         break;
       }
       case "agent_routing.v1.StatusResponse": {

@@ -2,6 +2,7 @@
 
 import type { DescMessage, MessageInitShape } from "@bufbuild/protobuf";
 import type {
+  CancelTaskRequestSchema,
   ClearActiveAgentRequestSchema,
   CompleteTurnRequestSchema,
   KeepTurnRequestSchema,
@@ -24,6 +25,7 @@ type WithRevision<Desc extends DescMessage> = Omit<Fields<Desc>, "expectedRevisi
 
 export type RouteFields = WithRevision<typeof RouteRequestSchema>;
 export type SetActiveAgentFields = WithRevision<typeof SetActiveAgentRequestSchema>;
+export type CancelTaskFields = WithRevision<typeof CancelTaskRequestSchema>;
 export type ClearActiveAgentFields = WithRevision<typeof ClearActiveAgentRequestSchema>;
 export type CompleteTurnFields = Omit<Fields<typeof CompleteTurnRequestSchema>, "outcome"> & {
   /** How the turn ended, made with outcomes. */

@@ -224,6 +224,7 @@ async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
 const REQUESTS = {
   Route: v1.RouteRequestSchema,
   SetActiveAgent: v1.SetActiveAgentRequestSchema,
+  CancelTask: v1.CancelTaskRequestSchema,
   ClearActiveAgent: v1.ClearActiveAgentRequestSchema,
   Status: v1.StatusRequestSchema,
   CompleteTurn: v1.CompleteTurnRequestSchema,
@@ -236,6 +237,7 @@ const REQUESTS = {
 const SCHEMAS = new Map<string, DescMessage>(
   [
     v1.SetActiveAgentResponseSchema,
+    v1.CancelTaskResponseSchema,
     v1.ClearActiveAgentResponseSchema,
     v1.StatusResponseSchema,
     v1.CompleteTurnResponseSchema,
@@ -387,6 +389,11 @@ class Scenario {
         return await client.route(this.#request(REQUESTS.Route, given), options);
       case "SetActiveAgent":
         return await client.setActiveAgent(this.#request(REQUESTS.SetActiveAgent, given), options);
+      case "CancelTask":
+        return await client.cancelTask(
+          this.#request(REQUESTS.CancelTask, given),
+          options,
+        );
       case "ClearActiveAgent":
         return await client.clearActiveAgent(
           this.#request(REQUESTS.ClearActiveAgent, given),

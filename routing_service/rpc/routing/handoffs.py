@@ -1,4 +1,4 @@
-"""SetActiveAgent, ClearActiveAgent and ResumeTask: who has the conversation next."""
+"""SetActiveAgent, ClearActiveAgent, ResumeTask and CancelTask: who has the conversation next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from routing_service.core.events import Profile
 from routing_service.core.identifiers import MESSAGE_BYTES_MAX, REASON_BYTES_MAX
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
-from routing_service.core.vocabulary import Initiator
+from routing_service.core.vocabulary import ClearScope, Initiator
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
@@ -49,6 +49,7 @@ CLEAR_FINGERPRINT: Final = Fingerprint(("scope", "reason"))
 RESUME_FINGERPRINT: Final = Fingerprint(
     ("task_id", "decision", "comment"), uuids=frozenset({"task_id"})
 )
+CANCEL_FINGERPRINT: Final = Fingerprint(("task_id", "reason"), uuids=frozenset({"task_id"}))
 
 _SET_ACTIVE_DISPATCH: Final = tag_of(pb.SetActiveAgentResponse, "dispatch")
 _RESUME_DISPATCH: Final = tag_of(pb.ResumeTaskResponse, "dispatch")
@@ -72,6 +73,7 @@ class HandoffCalls:
             "SetActiveAgent": self.set_active_agent,
             "ClearActiveAgent": self.clear_active_agent,
             "ResumeTask": self.resume_task,
+            "CancelTask": self.cancel_task,
         }
 
     async def set_active_agent(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
@@ -235,6 +237,59 @@ class HandoffCalls:
         )
         if decision.dispatch is not None:
             response.dispatch.CopyFrom(dispatch_to_store(made, cards, pm.locale_of(state)))
+        return Answer(response.SerializeToString())
+
+    async def cancel_task(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        """Cancel an open task, which its id alone names."""
+        request = parse(pb.CancelTaskRequest, data)
+        checks = FieldChecks()
+        checks.session("session_id", request.session_id)
+        checks.user("user_id", request.user_id)
+        task_id = checks.uuid("task_id", request.task_id, required=True)
+        request_id = checks.uuid("request_id", request.request_id) or self._new_id()
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        checks.revision("expected_revision", request.expected_revision)
+        checks.done()
+        access = rights.on_session(caller, "CancelTask", request.user_id)
+        session_id = request.session_id or await self._handler.reads.session_of_task(
+            caller.tenant, task_id, access
+        )
+        command = cmd.CancelTask(
+            request_id=request_id,
+            task_id=task_id,
+            reason=request.reason,
+            speaks_for=rights.check_clear(
+                caller, access, self._handler.registry, ClearScope.SESSION
+            ),
+        )
+        call = Call(
+            key=SessionKey(caller.tenant, session_id),
+            method="CancelTask",
+            request_id=request_id,
+            fingerprint=CANCEL_FINGERPRINT.of(request, dict(request.ListFields())),
+            access=access,
+            subject=caller.subject,
+            trace_id=record.trace_id,
+            expected_revision=pm.expected_revision(request),
+        )
+        identify(record, call)
+        handled = await self._handler.handle(call, command, self._cancel_out)
+        describe(record, handled, self._handler.registry)
+        return RpcAnswer(handled.answer.stored, handled.replayed)
+
+    def _cancel_out(self, made: Made) -> Answer:
+        decision = made.decided.decision
+        cards = self._cards.of(made.registry)
+        locale = pm.locale_of(made.decided.state)
+        previous = decision.previous_agent
+        response = pb.CancelTaskResponse(
+            session_id=made.call.key.session_id,
+            task_id=decision.task_id,
+            request_id=made.call.request_id,
+            revision=made.revision,
+            previous_agent=cards.card(previous, locale) if previous else None,
+            agent=cards.card(decision.agent_id, locale),
+        )
         return Answer(response.SerializeToString())
 
 

@@ -14,7 +14,13 @@ from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
 from routing_service.core.access import Access
-from routing_service.core.errors import RoutingError, invalid_field, session_erased, unknown_agent
+from routing_service.core.errors import (
+    RoutingError,
+    invalid_field,
+    session_erased,
+    unknown_agent,
+    unknown_task,
+)
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Agent, Registry
@@ -100,7 +106,7 @@ class SessionReads:
     async def status(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Return the state of a session."""
         request = parse(pb.StatusRequest, data)
-        key, access = _reader(caller, request, record)
+        key, access = await self._reader(caller, request, record)
         view = await self._handler.read(key, access)
         state = view.effective
         record.revision = state.revision
@@ -186,14 +192,14 @@ class SessionReads:
             checks.word(
                 "statuses", number, pm.TASK_STATUSES.values(), "a TaskStatus other than UNSPECIFIED"
             )
-        key, access = _reader(caller, request, record, checks)
+        key, access = await self._reader(caller, request, record, checks)
         after = task_cursor_in(request.page_token)
         view = await self._handler.read(key, access)
         count = request.page_size or TASKS_PAGE_DEFAULT
         response = pb.ListTasksResponse()
         room_bytes = PAGE_BYTES_MAX
         while len(response.tasks) < count and room_bytes > 0:
-            rows = await self._handler.reads.list_tasks(key, after, count)
+            rows = await self._handler.reads.list_tasks(key, after, count, request.task_id.lower())
             for row, metadata in rows:
                 status = task_status(row)
                 after = row.cursor
@@ -219,7 +225,7 @@ class SessionReads:
         request = parse(pb.ListTurnsRequest, data)
         checks = FieldChecks()
         checks.agent("agent_id", request.agent_id, self._handler.registry)
-        task_id = checks.uuid("task_id", request.task_id)
+        task_id = request.task_id.lower()
         checks.number("page_size", request.page_size, 0, PAGE_SIZE_MAX)
         checks.word(
             "order",
@@ -227,7 +233,7 @@ class SessionReads:
             pb.TurnOrder.values(),
             "TURN_ORDER_OLDEST_FIRST or _NEWEST_FIRST",
         )
-        key, access = _reader(caller, request, record, checks)
+        key, access = await self._reader(caller, request, record, checks)
         start = turn_position_in(request.page_token)
         registry = self._handler.registry
         agent_id = registry.resolve(request.agent_id) or request.agent_id
@@ -305,7 +311,7 @@ class SessionReads:
             heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
         for place, kind in enumerate(request.include):
             checks.word(f"include[{place}]", kind, _INCLUDES, "DELTAS, NOTES or STEPS")
-        key, access = _reader(caller, request, record, checks)
+        key, access = await self._reader(caller, request, record, checks)
         try:
             view = await self._handler.read(key, access)
         except RoutingError:
@@ -363,6 +369,35 @@ class SessionReads:
             return no_steps
         return partial(self._sees_steps, caller)
 
+    async def _reader(
+        self,
+        caller: Caller,
+        request: SessionReadRequest,
+        record: CallRecord,
+        checks: FieldChecks | None = None,
+    ) -> tuple[SessionKey, Access]:
+        """Check what every read of a session names; return its key and the caller's access.
+
+        Raises INVALID_FIELD, OWNER_MISMATCH, SCOPE_MISSING, UNKNOWN_TASK; StoreError.
+        """
+        checks = checks or FieldChecks()
+        session_id = request.session_id
+        task_id = checks.uuid("task_id", request.task_id)
+        checks.session("session_id", session_id, required=not task_id)
+        checks.user("user_id", request.user_id)
+        checks.done()
+        record.tenant, record.session_id = caller.tenant, session_id
+        record.task_id = task_id
+        record.user_id = request.user_id or caller.user
+        access = rights.on_session(caller, record.method, request.user_id)
+        # In a session that is named, the turns of any task may be asked for: there may be none.
+        if task_id and not (session_id and isinstance(request, pb.ListTurnsRequest)):
+            found = await self._handler.reads.session_of_task(caller.tenant, task_id, access)
+            if session_id and found != session_id:
+                raise unknown_task(session_id, task_id)
+            session_id = record.session_id = found
+        return SessionKey(caller.tenant, session_id), access
+
     async def _check_watcher(
         self, key: SessionKey, access: Access, position: dict[str, str]
     ) -> bool:
@@ -372,26 +407,6 @@ class SessionReads:
         except RoutingError as refusal:
             refusal.metadata.update(position)
             raise
-
-
-def _reader(
-    caller: Caller,
-    request: SessionReadRequest,
-    record: CallRecord,
-    checks: FieldChecks | None = None,
-) -> tuple[SessionKey, Access]:
-    """Check what every read of a session names; return the session's key and the caller's access.
-
-    Raises INVALID_FIELD, OWNER_MISMATCH, SCOPE_MISSING.
-    """
-    checks = checks or FieldChecks()
-    checks.session("session_id", request.session_id, required=True)
-    checks.user("user_id", request.user_id)
-    checks.done()
-    record.tenant, record.session_id = caller.tenant, request.session_id
-    record.user_id = request.user_id or caller.user
-    access = rights.on_session(caller, record.method, request.user_id)
-    return SessionKey(caller.tenant, request.session_id), access
 
 
 def _may_see(turn: OpenTurn, access: Access, registry: Registry) -> bool:

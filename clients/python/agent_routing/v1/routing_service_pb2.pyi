@@ -796,17 +796,23 @@ class StatusRequest(google.protobuf.message.Message):
 
     SESSION_ID_FIELD_NUMBER: builtins.int
     USER_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
+    """The session. Empty: the session of task_id. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
     user_id: builtins.str
     """The user of the session. See the service."""
+    task_id: builtins.str
+    """A task of the session, open or closed. Required if session_id is empty. A task that is not of
+    the session, or of no session of the tenant: NOT_FOUND, UNKNOWN_TASK.
+    """
     def __init__(
         self,
         *,
         session_id: builtins.str = ...,
         user_id: builtins.str = ...,
+        task_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
 
 Global___StatusRequest: typing_extensions.TypeAlias = StatusRequest
 
@@ -1460,6 +1466,91 @@ class ResumeTaskResponse(google.protobuf.message.Message):
 Global___ResumeTaskResponse: typing_extensions.TypeAlias = ResumeTaskResponse
 
 @typing.final
+class CancelTaskRequest(google.protobuf.message.Message):
+    """Cancels a task."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session of the task. Empty: found by task_id."""
+    user_id: builtins.str
+    """The user of the session. See the service."""
+    task_id: builtins.str
+    """The task. Required. Unknown, or of another session than session_id: NOT_FOUND, UNKNOWN_TASK.
+    Closed already: FAILED_PRECONDITION, TASK_CLOSED.
+    """
+    request_id: builtins.str
+    """The id of this request. Empty: generated. See "Once"."""
+    reason: builtins.str
+    """Why, for the audit. At most 1 KiB."""
+    expected_revision: builtins.int
+    """Refuse unless the session is at this revision: ABORTED, REVISION_MISMATCH."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        reason: builtins.str = ...,
+        expected_revision: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
+
+Global___CancelTaskRequest: typing_extensions.TypeAlias = CancelTaskRequest
+
+@typing.final
+class CancelTaskResponse(google.protobuf.message.Message):
+    """What cancelling a task changed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    PREVIOUS_AGENT_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session of the task."""
+    task_id: builtins.str
+    """The task, which is cancelled now."""
+    request_id: builtins.str
+    """The id of this request."""
+    revision: builtins.int
+    """The revision of the session with this change."""
+    @property
+    def previous_agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that had the task. Unset if none was active."""
+
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that gets the next message."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        revision: builtins.int = ...,
+        previous_agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "previous_agent", b"previous_agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "previous_agent", b"previous_agent", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id"]) -> None: ...
+
+Global___CancelTaskResponse: typing_extensions.TypeAlias = CancelTaskResponse
+
+@typing.final
 class ListTasksRequest(google.protobuf.message.Message):
     """Asks for the tasks of a session."""
 
@@ -1470,8 +1561,9 @@ class ListTasksRequest(google.protobuf.message.Message):
     STATUSES_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required."""
+    """The session. Empty: the session of task_id."""
     user_id: builtins.str
     """The user of the session. See the service."""
     page_size: builtins.int
@@ -1479,6 +1571,10 @@ class ListTasksRequest(google.protobuf.message.Message):
     page_token: builtins.str
     """next_page_token of the previous page; all other fields must be unchanged. Empty: the first
     page.
+    """
+    task_id: builtins.str
+    """Only this task. Required if session_id is empty. A task that is not of the session, or of no
+    session of the tenant: NOT_FOUND, UNKNOWN_TASK.
     """
     @property
     def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[agent_routing.v1.task_pb2.TaskStatus.ValueType]:
@@ -1492,8 +1588,9 @@ class ListTasksRequest(google.protobuf.message.Message):
         statuses: collections.abc.Iterable[agent_routing.v1.task_pb2.TaskStatus.ValueType] | None = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        task_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "statuses", b"statuses", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "statuses", b"statuses", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
 
 Global___ListTasksRequest: typing_extensions.TypeAlias = ListTasksRequest
 
@@ -1535,7 +1632,7 @@ class ListTurnsRequest(google.protobuf.message.Message):
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     ORDER_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required."""
+    """The session. Empty: the session of task_id."""
     user_id: builtins.str
     """The user of the session. See the service."""
     agent_id: builtins.str
@@ -1543,7 +1640,9 @@ class ListTurnsRequest(google.protobuf.message.Message):
     which it answered, handed over or was consulted, without other agents' texts. Empty: all turns.
     """
     task_id: builtins.str
-    """Only turns of this task. Empty: all tasks."""
+    """Only turns of this task. Empty: all tasks. Required if session_id is empty; then a task of no
+    session of the tenant is NOT_FOUND, UNKNOWN_TASK.
+    """
     page_size: builtins.int
     """Maximum number. 0-1,000. 0: the default, 50. A page stays below 1 MiB, so it may have fewer."""
     page_token: builtins.str
@@ -1869,14 +1968,20 @@ class WatchSessionRequest(google.protobuf.message.Message):
     AFTER_REVISION_FIELD_NUMBER: builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: builtins.int
     INCLUDE_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
+    """The session. Empty: the session of task_id. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
     user_id: builtins.str
     """The user of the session. See the service."""
     after_revision: builtins.int
     """Send the changes after this revision, the last one that the watcher has seen. 0: all changes.
     Unset: only new changes. Older than what is kept: OUT_OF_RANGE, REVISION_COMPACTED; above the
     session's revision: INVALID_FIELD.
+    """
+    task_id: builtins.str
+    """A task of the session, open or closed. Required if session_id is empty. All changes of its
+    session are sent, so that revisions have no gaps. A task that is not of the session, or of no
+    session of the tenant: NOT_FOUND, UNKNOWN_TASK.
     """
     @property
     def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
@@ -1896,9 +2001,10 @@ class WatchSessionRequest(google.protobuf.message.Message):
         after_revision: builtins.int | None = ...,
         heartbeat_interval: google.protobuf.duration_pb2.Duration | None = ...,
         include: collections.abc.Iterable[Global___WatchInclude.ValueType] | None = ...,
+        task_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_after_revision", b"_after_revision", "after_revision", b"after_revision", "heartbeat_interval", b"heartbeat_interval"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_after_revision", b"_after_revision", "after_revision", b"after_revision", "heartbeat_interval", b"heartbeat_interval", "include", b"include", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_after_revision", b"_after_revision", "after_revision", b"after_revision", "heartbeat_interval", b"heartbeat_interval", "include", b"include", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_after_revision", b"_after_revision"]) -> typing.Literal["after_revision"] | None: ...
 
 Global___WatchSessionRequest: typing_extensions.TypeAlias = WatchSessionRequest

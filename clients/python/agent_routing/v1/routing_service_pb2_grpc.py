@@ -99,6 +99,11 @@ class RoutingServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskResponse.FromString,
                 _registered_method=True)
+        self.CancelTask = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/CancelTask',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.CancelTaskRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.CancelTaskResponse.FromString,
+                _registered_method=True)
         self.ReportDegraded = channel.unary_unary(
                 '/agent_routing.v1.RoutingService/ReportDegraded',
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ReportDegradedRequest.SerializeToString,
@@ -238,6 +243,15 @@ class RoutingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelTask(self, request, context):
+        """Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
+        is withdrawn, and the next message goes to the home agent and begins another task. For the user
+        of the session, an operator, and a runtime whose agent has the task.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReportDegraded(self, request, context):
         """Reports what a client decided alone while the service could not be reached. Each turn is stored
         in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
@@ -249,7 +263,7 @@ class RoutingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """Lists the tasks of a session, oldest first.
+        """Lists the tasks of a session, oldest first, or one task by its id alone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -358,6 +372,11 @@ def add_RoutingServiceServicer_to_server(servicer, server):
                     servicer.ResumeTask,
                     request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskResponse.SerializeToString,
+            ),
+            'CancelTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelTask,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.CancelTaskRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.CancelTaskResponse.SerializeToString,
             ),
             'ReportDegraded': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportDegraded,
@@ -607,6 +626,33 @@ class RoutingService(object):
             '/agent_routing.v1.RoutingService/ResumeTask',
             agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskRequest.SerializeToString,
             agent__routing_dot_v1_dot_routing__service__pb2.ResumeTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/CancelTask',
+            agent__routing_dot_v1_dot_routing__service__pb2.CancelTaskRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.CancelTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

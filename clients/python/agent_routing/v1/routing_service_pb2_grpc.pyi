@@ -121,6 +121,22 @@ _RoutingServiceResumeTaskType = typing_extensions.TypeVar(
     ],
 )
 
+_RoutingServiceCancelTaskType = typing_extensions.TypeVar(
+    '_RoutingServiceCancelTaskType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.CancelTaskRequest,
+        agent_routing.v1.routing_service_pb2.CancelTaskResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.CancelTaskRequest,
+        agent_routing.v1.routing_service_pb2.CancelTaskResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.CancelTaskRequest,
+        agent_routing.v1.routing_service_pb2.CancelTaskResponse,
+    ],
+)
+
 _RoutingServiceReportDegradedType = typing_extensions.TypeVar(
     '_RoutingServiceReportDegradedType',
     grpc.UnaryUnaryMultiCallable[
@@ -281,7 +297,7 @@ _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     ],
 )
 
-class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceListApprovalsType, _RoutingServiceWatchApprovalsType, _RoutingServiceRouteStreamType]):
+class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceCancelTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceListApprovalsType, _RoutingServiceWatchApprovalsType, _RoutingServiceRouteStreamType]):
     """Owns which agent has the conversation.
     These rules hold for all calls:
 
@@ -344,6 +360,10 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ResumeTaskRequest,
             agent_routing.v1.routing_service_pb2.ResumeTaskResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.CancelTaskRequest,
+            agent_routing.v1.routing_service_pb2.CancelTaskResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
@@ -412,6 +432,10 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ResumeTaskRequest,
             agent_routing.v1.routing_service_pb2.ResumeTaskResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.CancelTaskRequest,
+            agent_routing.v1.routing_service_pb2.CancelTaskResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
@@ -485,6 +509,12 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     credential's subject, not the user that user_id names.
     """
 
+    CancelTask: _RoutingServiceCancelTaskType
+    """Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
+    is withdrawn, and the next message goes to the home agent and begins another task. For the user
+    of the session, an operator, and a runtime whose agent has the task.
+    """
+
     ReportDegraded: _RoutingServiceReportDegradedType
     """Reports what a client decided alone while the service could not be reached. Each turn is stored
     in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
@@ -493,7 +523,7 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     """
 
     ListTasks: _RoutingServiceListTasksType
-    """Lists the tasks of a session, oldest first."""
+    """Lists the tasks of a session, oldest first, or one task by its id alone."""
 
     ListTurns: _RoutingServiceListTurnsType
     """Lists the history of a session: what was asked, who answered, and how."""
@@ -564,6 +594,10 @@ RoutingServiceAsyncStub: typing_extensions.TypeAlias = RoutingServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.ResumeTaskRequest,
         agent_routing.v1.routing_service_pb2.ResumeTaskResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.CancelTaskRequest,
+        agent_routing.v1.routing_service_pb2.CancelTaskResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
@@ -706,6 +740,17 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
+    def CancelTask(
+        self,
+        request: agent_routing.v1.routing_service_pb2.CancelTaskRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.CancelTaskResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.CancelTaskResponse]]:
+        """Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
+        is withdrawn, and the next message goes to the home agent and begins another task. For the user
+        of the session, an operator, and a runtime whose agent has the task.
+        """
+
+    @abc.abstractmethod
     def ReportDegraded(
         self,
         request: agent_routing.v1.routing_service_pb2.ReportDegradedRequest,
@@ -723,7 +768,7 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.ListTasksResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ListTasksResponse]]:
-        """Lists the tasks of a session, oldest first."""
+        """Lists the tasks of a session, oldest first, or one task by its id alone."""
 
     @abc.abstractmethod
     def ListTurns(

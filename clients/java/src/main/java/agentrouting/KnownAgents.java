@@ -2,6 +2,7 @@ package agentrouting;
 
 import agentrouting.v1.Agent;
 import agentrouting.v1.AgentKind;
+import agentrouting.v1.CancelTaskResponse;
 import agentrouting.v1.ClearActiveAgentResponse;
 import agentrouting.v1.CompleteTurnResponse;
 import agentrouting.v1.Dispatch;
@@ -75,6 +76,9 @@ final class KnownAgents {
     } else if (answer instanceof SetActiveAgentResponse made) {
       remember(made.getSessionId(), made.getRevision(), made.getAgent(), made.getTaskId());
     } else if (answer instanceof ClearActiveAgentResponse made) {
+      learnHome(made.getAgent().getAgentId());
+      remember(made.getSessionId(), made.getRevision(), null, made.getTaskId());
+    } else if (answer instanceof CancelTaskResponse made) {
       learnHome(made.getAgent().getAgentId());
       remember(made.getSessionId(), made.getRevision(), null, made.getTaskId());
     } else if (answer instanceof StatusResponse made) {

@@ -1,5 +1,7 @@
 package agentrouting;
 
+import agentrouting.v1.CancelTaskRequest;
+import agentrouting.v1.CancelTaskResponse;
 import agentrouting.v1.ClearActiveAgentRequest;
 import agentrouting.v1.ClearActiveAgentResponse;
 import agentrouting.v1.CompleteTurnRequest;
@@ -359,6 +361,22 @@ public final class RoutingClient implements AutoCloseable {
       request = request.toBuilder().setRequestId(Ids.newUuid7()).build();
     }
     return invoke(RoutingServiceGrpc.getClearActiveAgentMethod(), request, info);
+  }
+
+  /**
+   * Cancels an open task; its id alone is enough. Its open turns are abandoned, a pending approval
+   * is withdrawn, and the next message goes to the home agent.
+   */
+  public CancelTaskResponse cancelTask(CancelTaskRequest request) {
+    return cancelTask(request, new CallInfo());
+  }
+
+  /** See {@link #cancelTask(CancelTaskRequest)}. */
+  public CancelTaskResponse cancelTask(CancelTaskRequest request, CallInfo info) {
+    if (request.getRequestId().isEmpty()) {
+      request = request.toBuilder().setRequestId(Ids.newUuid7()).build();
+    }
+    return invoke(RoutingServiceGrpc.getCancelTaskMethod(), request, info);
   }
 
   /** Returns the current state of a session. Changes nothing. */

@@ -2,6 +2,7 @@ package agentrouting;
 
 import static org.junit.jupiter.api.Assertions.assertFalse;
 
+import agentrouting.v1.CancelTaskRequest;
 import agentrouting.v1.ClearActiveAgentRequest;
 import agentrouting.v1.CompleteTurnRequest;
 import agentrouting.v1.ListAgentsRequest;
@@ -268,6 +269,8 @@ class VectorsTest {
           case "Route" -> Result.of(client.route(read(request, RouteRequest.newBuilder()).build(), info));
           case "SetActiveAgent" ->
               with(read(request, SetActiveAgentRequest.newBuilder()).build(), client::setActiveAgent, info);
+          case "CancelTask" ->
+              with(read(request, CancelTaskRequest.newBuilder()).build(), client::cancelTask, info);
           case "ClearActiveAgent" ->
               with(read(request, ClearActiveAgentRequest.newBuilder()).build(), client::clearActiveAgent, info);
           case "Status" -> with(read(request, StatusRequest.newBuilder()).build(), client::status, info);

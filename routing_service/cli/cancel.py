@@ -1,0 +1,58 @@
+"""``agent-routing cancel``: cancel an open task."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from routing_service.cli.answers import print_cleared
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    ExpectedRevisionOption,
+    JsonOption,
+    ReasonOption,
+    RequestIdOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+    UserOption,
+)
+from routing_service.cli.screen import print_json
+from routing_service.cli.server_call import CallOptions, calling
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing cancel 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11
+  agent-routing cancel TASK --reason "ordered twice"
+"""
+
+
+def cancel(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id.", show_default=False)],
+    *,
+    reason: ReasonOption = "",
+    expected_revision: ExpectedRevisionOption = None,
+    request_id: RequestIdOption = "",
+    user: UserOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel an open task."""
+    with calling(
+        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+    ) as client:
+        answer = client.cancel_task(
+            task,
+            user_id=user,
+            request_id=request_id,
+            reason=reason,
+            expected_revision=expected_revision,
+        )
+    if as_json:
+        print_json(answer)
+    else:
+        print_cleared(answer)

@@ -1,0 +1,52 @@
+"""Deciding that a task is cancelled.
+
+Rule: what waits for the task goes with it: its open turns, its approval, its agent.
+"""
+
+from __future__ import annotations
+
+from routing_service.core import ownership
+from routing_service.core.commands import CancelTask, Decision
+from routing_service.core.draft import Draft
+from routing_service.core.errors import scope_missing, task_closed, unknown_task
+from routing_service.core.facts import Facts, StoredTaskStatus
+from routing_service.core.session import SessionState
+
+
+def decide_cancel(draft: Draft, command: CancelTask, facts: Facts) -> Decision:
+    """Cancel an open task. The next message goes to the home agent.
+
+    Raises RoutingError UNKNOWN_TASK, TASK_CLOSED; SCOPE_MISSING for a runtime without the task.
+    """
+    ownership.expire_waits(draft)
+    state = draft.state
+    task = state.task
+    if task is None or task.task_id != command.task_id:
+        status = facts.of(StoredTaskStatus)
+        if not status:
+            raise unknown_task(state.session_id, command.task_id)
+        raise task_closed(state.session_id, command.task_id, status)
+    if not task.status.is_open:
+        raise task_closed(state.session_id, task.task_id, task.status.value)
+    home_id = draft.registry.home_agent_id
+    if command.speaks_for is not None and command.speaks_for.isdisjoint(_holders(state, home_id)):
+        raise scope_missing("cancelling a task that another agent has", "admin")
+    previous = state.active_id
+    ownership.clear_all(draft, "clear", command.reason)
+    return Decision(
+        events=tuple(draft.events),
+        task_id=task.task_id,
+        previous_agent=previous,
+        agent_id=home_id,
+    )
+
+
+def _holders(state: SessionState, home_id: str) -> set[str]:
+    """Return the agents that have the task: active, at work on it, or waiting for an approval."""
+    live = state.live_turn
+    return {
+        home_id,
+        state.active_id,
+        live.holder if live else "",
+        state.paused.holder if state.paused else "",
+    }
