@@ -213,7 +213,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
         case ev.CommandHandled():
             return _with_command(state, event)
         case ev.TurnExtended() | ev.StepsReported():
-            return _work(state, event)
+            return touched(_work(state, event))
         case ev.TurnAbandoned():
             return touched(without_turn(state, event.request_id))
         case ev.AgentHandedOff():

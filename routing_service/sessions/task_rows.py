@@ -111,7 +111,7 @@ def may_change_tasks(events: Iterable[ev.Event]) -> bool:
     for event in events:
         # By class, not by isinstance(): every change pays for it.
         if event.__class__ is _MESSAGE:
-            if event.metadata or event.task_expire_us is not None:  # type: ignore[union-attr]
+            if event.metadata or event.task_expire_us is not None:
                 return True
         elif event.__class__ is not _ANSWER:
             return True

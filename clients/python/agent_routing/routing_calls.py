@@ -588,10 +588,11 @@ class RoutingCalls(ApprovalCalls, RouteCall):
     @overload
     def watch_session(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         include: Iterable[WatchIncludeName],
         user_id: str = "",
+        task_id: str = "",
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
@@ -599,10 +600,11 @@ class RoutingCalls(ApprovalCalls, RouteCall):
 
     def watch_session(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         include: Iterable[WatchIncludeName] = (),
         user_id: str = "",
+        task_id: str = "",
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,

@@ -587,10 +587,11 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
     @overload
     def watch_session(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         include: Iterable[WatchIncludeName],
         user_id: str = "",
+        task_id: str = "",
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
@@ -598,10 +599,11 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
 
     def watch_session(
         self,
-        session_id: str,
+        session_id: str = "",
         *,
         include: Iterable[WatchIncludeName] = (),
         user_id: str = "",
+        task_id: str = "",
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
