@@ -162,8 +162,12 @@ packages: $(INSTALLED) ## build what users install into dist/: wheels, npm, Go, 
 	@$(BIN)/python scripts/client_packages.py
 
 .PHONY: release
-release: $(INSTALLED) ## build and check everything that a release publishes, with its provenance
-	@$(BIN)/python scripts/release.py $(if $(images),--images)
+release: $(INSTALLED) ## build and check all that a release publishes (key=PRIVATE.pem signs it)
+	@$(BIN)/python scripts/release.py $(if $(key),--sign $(key))
+
+.PHONY: chart
+chart: $(INSTALLED) ## package the Helm chart into dist/
+	@$(BIN)/python scripts/chart.py
 
 .PHONY: test-install
 test-install: $(INSTALLED) ## follow docs/how-to/install.md in clean folders, and time each path

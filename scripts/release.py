@@ -2,14 +2,15 @@
 """Build a release into dist/ and check it, or verify one that is there.
 
     .venv/bin/python scripts/release.py                       build and check
-    .venv/bin/python scripts/release.py --images              also what make image, make chart build
+    .venv/bin/python scripts/release.py --sign PRIVATE.pem    also sign the lists
     .venv/bin/python scripts/release.py --verify DIST         compare each file with its hash
+    .venv/bin/python scripts/release.py --verify DIST --key PUBLIC.pem    also check the signatures
     .venv/bin/python scripts/release.py --verify DIST --rebuild   build again, compare the bytes
 
 A release is what one commit builds: a tree with changes is refused, and so is a version without
 notes in the changelog. DIST/SHA256SUMS has the hash of each file, and DIST/provenance.json is an
-in-toto statement with SLSA's predicate: files, commit, version, builder. Neither is signed here.
-Image and chart have digests of their own, and are not part of --rebuild.
+in-toto statement with SLSA's predicate: files, commit, version, builder. The file *.cdx.json is
+a bill of materials of the wheels: CycloneDX. The image is not part of a release.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts.client_packages import version  # noqa: E402 - from a script, the root is not on the path
+from scripts import chart, sbom, signatures  # noqa: E402 - the root is not on the path
+from scripts.client_packages import version  # noqa: E402 - as above
 from scripts.package_names import NAMES, stand_ins  # noqa: E402 - as above
 
 DIST: Final = ROOT / "dist"
@@ -59,20 +61,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--images", action="store_true", help="also make image and make chart")
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="a private key on P-256, in PEM")
     parser.add_argument("--verify", type=Path, metavar="DIST", help="compare a release's files")
+    parser.add_argument("--key", type=Path, help="with --verify: the public key of the signatures")
     parser.add_argument("--rebuild", action="store_true", help="with --verify: build them again")
     arguments = parser.parse_args()
-    if arguments.rebuild and not arguments.verify:
-        parser.error("--rebuild goes with --verify DIST")
+    if (arguments.rebuild or arguments.key) and not arguments.verify:
+        parser.error("--rebuild and --key go with --verify DIST")
     try:
         if arguments.verify:
-            verify(arguments.verify)
+            verify(arguments.verify, arguments.key)
             if arguments.rebuild:
                 rebuild(arguments.verify)
         else:
-            release(with_images=arguments.images)
-    except ReleaseError as error:
+            release(arguments.sign)
+    except (ReleaseError, sbom.SbomError, signatures.SignatureError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as failed:
@@ -81,19 +84,24 @@ def main() -> int:
     return 0
 
 
-def release(*, with_images: bool) -> None:
-    """Build everything from a clean commit, and write the hashes and the provenance."""
+def release(key: Path | None) -> None:
+    """Build everything from a clean commit, and write the hashes and the provenance.
+
+    key: the private key that signs the lists, or None.
+    """
     commit = clean_commit()
     check_notes()
     run([sys.executable, "scripts/set_version.py", "--check"])
     run([sys.executable, "scripts/package_names.py", "--check"])
     build(commit)
-    for target in image_targets() if with_images else ():
-        run(["make", target])
     write_lists(DIST, commit)
-    verify(DIST)
-    for key, name in stand_ins().items():
-        print(f"not publishable yet: {key} is the stand-in {name} (scripts/package_names.py)")
+    for path in signed_files(DIST) if key else ():
+        signatures.sign(path, key)
+    if not key:
+        print("not signed: give a key, make release key=release.pem (CONTRIBUTING.md)")
+    verify(DIST, None)
+    for package, name in stand_ins().items():
+        print(f"not publishable yet: {package} is the stand-in {name} (scripts/package_names.py)")
 
 
 def build(commit: str) -> None:
@@ -103,6 +111,9 @@ def build(commit: str) -> None:
     run([sys.executable, "scripts/dist.py", "--build"], environment)
     languages = ["typescript", "go", "java"]
     run([sys.executable, "scripts/client_packages.py", "--release", *languages], environment)
+    chart.package(DIST, int(built_at))
+    bom = sbom.of_wheels(DIST.glob("*.whl"), version(), int(built_at))
+    sbom.write(bom, DIST / f"agent-routing-{version()}-wheels{sbom.SUFFIX}")
 
 
 def clean_commit() -> str:
@@ -125,20 +136,20 @@ def check_notes() -> None:
         raise ReleaseError(f"CHANGELOG.md has no entries under ## [{version()}] - DATE")
 
 
-def image_targets() -> list[str]:
-    """Return those targets of the Makefile that build the image and the chart."""
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return [name for name in ("image", "chart") if re.search(rf"^{name}:", makefile, re.MULTILINE)]
-
-
 def files_of(dist: Path) -> dict[str, str]:
     """Return the hash of each file of a release, by its path below dist."""
     found = (path for path in sorted(dist.rglob("*")) if path.is_file())
-    return {
-        path.relative_to(dist).as_posix(): digest_of(path)
-        for path in found
-        if path.name not in (SUMS, PROVENANCE)
+    lists = {SUMS, PROVENANCE}
+    lists |= {
+        f"{path.relative_to(dist).as_posix()}{signatures.SUFFIX}" for path in signed_files(dist)
     }
+    files = {path.relative_to(dist).as_posix(): path for path in found}
+    return {name: digest_of(path) for name, path in files.items() if name not in lists}
+
+
+def signed_files(dist: Path) -> list[Path]:
+    """Return what is signed: the lists, which have the hashes of all else, and the bills."""
+    return [dist / SUMS, dist / PROVENANCE, *sorted(dist.rglob(f"*{sbom.SUFFIX}"))]
 
 
 def digest_of(path: Path) -> str:
@@ -183,8 +194,11 @@ def provenance(files: Mapping[str, str], commit: str) -> dict[str, Any]:
     }
 
 
-def verify(dist: Path) -> None:
-    """Raise ReleaseError for each file that is missing, new, or not what both lists say."""
+def verify(dist: Path, key: Path | None) -> None:
+    """Raise ReleaseError for each file that is missing, new, or not what the lists say.
+
+    key: the public key of the signatures, or None. Also raises SbomError and SignatureError.
+    """
     try:
         sums = (dist / SUMS).read_text(encoding="utf-8")
         statement = json.loads((dist / PROVENANCE).read_text(encoding="utf-8"))
@@ -202,6 +216,12 @@ def verify(dist: Path) -> None:
     problems += differences(listed, found)
     if problems:
         raise ReleaseError("\n".join(problems))
+    for path in dist.rglob(f"*{sbom.SUFFIX}"):
+        sbom.check_files(path, dist)
+    if key:
+        for path in signed_files(dist):
+            signatures.verify(path, key)
+        print(f"{len(signed_files(dist))} signatures are of {key}")
     print(f"{len(found)} files are as commit {commit} is said to have built them")
 
 

@@ -64,6 +64,7 @@ LONG = (
     "tests/dialogues/",
     "tests/deploy/test_helm.py",
     "tests/deploy/test_prometheus.py",
+    "tests/deploy/test_release_whole.py",
     "tests/docs/test_pages.py",
     "tests/replicas/",
     "tests/rpc/test_auto_off.py",

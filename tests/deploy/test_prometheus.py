@@ -26,6 +26,26 @@ WAIT_S = 60
 pytestmark = pytest.mark.timeout(200)
 
 
+SHOWN = {
+    *("Ready", "Registry", "Calls", "Duration, half of the calls", "Duration, 99 of 100 calls"),
+    *("Decisions by reason", "Watches", "CPU", "Memory", "Stickiness", "Descriptors in use"),
+}
+"""The panels of the dashboard that have something to show after one message."""
+
+
+def panel_queries():
+    """Return each query of the dashboard with its panel's title, as Grafana would send it."""
+    dashboard = json.loads((DEPLOY / "grafana/agent-routing.json").read_text("utf-8"))
+    return [
+        (
+            panel["title"],
+            target["expr"].replace("$instance", ".*").replace("$__rate_interval", "1m"),
+        )
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+    ]
+
+
 class Kept:
     """An exporter that keeps nothing."""
 
@@ -94,8 +114,9 @@ def prometheus(folder, target):
             process.terminate()
 
 
-async def test_prometheus_scrapes_the_server_and_evaluates_every_alert(tmp_path):
+async def test_prometheus_scrapes_the_server_and_evaluates_alerts_and_panels(tmp_path):
     """A page, a rule or a query that Prometheus cannot read would show in an incident."""
+    assert {title for title, _ in panel_queries()} >= SHOWN
     tracing = Tracing(Kept(), new_percent=100, version="1.2.3")
     (tmp_path / "prometheus").mkdir()
     async with serving(
@@ -130,6 +151,13 @@ async def test_prometheus_scrapes_the_server_and_evaluates_every_alert(tmp_path)
                     start=time.time() - 600,
                     end=time.time() + 600,
                 )
+                for panel, query in panel_queries():
+                    # Where it cannot read a query, it answers with an error until the wait ends.
+                    ask(
+                        "query",
+                        lambda data, panel=panel: data["result"] or panel not in SHOWN,
+                        query=query,
+                    )
                 return targets, rules, calls, exemplars
 
         targets, rules, calls, exemplars = await asyncio.to_thread(look)
