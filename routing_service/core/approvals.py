@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from routing_service.core import events as ev
+from routing_service.core import resumption
 from routing_service.core.commands import AskApproval, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, store_too_old
+from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.registry import ANYONE, OTHER_THAN_OWNER, ROLE_PREFIX
 from routing_service.core.session import Approval, OpenTurn
 from routing_service.core.task_fold import voter_hash
@@ -19,6 +21,9 @@ from routing_service.core.vocabulary import ApprovalDecision
 
 APPROVALS_FORMAT: Final = 2
 """The store's format from which an approval has events and a rule of its own."""
+
+EXPIRED_COMMENT: Final = "nobody decided in time"
+"""The comment of a rejection by time, for the agent."""
 
 _SHOWN_BY_REPLY: Final = frozenset({"command", "reset"})
 """Causes of a withdrawal that are a user's own command, whose reply says so."""
@@ -53,6 +58,7 @@ def request(draft: Draft, turn: OpenTurn, outcome: AskApproval, store_format: in
                 needs=rule.needs,
                 expire_us=None if rule.expires_us is None else draft.now_us + rule.expires_us,
                 fields=outcome.fields,
+                rejects=rule.rejects_on_expiry,
             )
         )
 
@@ -74,14 +80,41 @@ def withdraw(draft: Draft, cause: str) -> None:
         )
 
 
-def expire(draft: Draft) -> None:
-    """Cancel the task whose approval has not come in time."""
+def expire(draft: Draft, child_seed: str = "") -> None:
+    """Cancel the task whose approval has not come in time, or let its agent go on, rejected.
+
+    child_seed: as in ResumeTask; "" = a caller's own change, which leaves what rejects to the
+    service's. An agent that is away, or has no inbox any more, cannot go on.
+    """
     approval, paused = draft.state.approval, draft.state.paused
-    if approval is None or paused is None or approval.expire_us is None:
+    if approval is None or paused is None or not is_over(approval, draft.now_us):
         return
-    if draft.now_us >= approval.expire_us:
-        draft.add(ev.ApprovalExpired(task_id=paused.task_id, request_id=paused.request_id))
+    if approval.rejects and not child_seed:
+        return
+    rejects = approval.rejects and _can_go_on(draft, paused)
+    if rejects:
+        resumption.make_room(draft)
+    draft.add(
+        ev.ApprovalExpired(task_id=paused.task_id, request_id=paused.request_id, rejects=rejects)
+    )
+    if rejects:
+        resumption.resume(draft, paused, ApprovalDecision.REJECT, child_seed, EXPIRED_COMMENT)
+    else:
         draft.add(ev.TaskCancelled(task_id=paused.task_id, cause="approval_expired"))
+
+
+def is_over(approval: Approval, now_us: int) -> bool:
+    """Say whether an approval's time has passed."""
+    return approval.expire_us is not None and now_us >= approval.expire_us
+
+
+def _can_go_on(draft: Draft, paused: OpenTurn) -> bool:
+    """Say whether a worker can get the rejection: no frontend waits for it."""
+    registry = draft.registry
+    agent = registry.agent(paused.holder)
+    if agent is None or not agent.has_inbox:
+        return False
+    return agent.agent_id == registry.home_agent_id or agent_is_reachable(agent, draft.state)
 
 
 def why_not_decider(

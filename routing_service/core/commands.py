@@ -270,7 +270,13 @@ class ResumeTask(msgspec.Struct, frozen=True):
 
 
 class Expire(msgspec.Struct, frozen=True):
-    """The service's own: apply the time-outs that have passed."""
+    """The service's own: apply the time-outs that have passed.
+
+    child_seed: makes the id of the request with which an agent goes on whose approval has expired;
+    "" = such an agent goes on later.
+    """
+
+    child_seed: str = ""
 
 
 class Abandon(msgspec.Struct, frozen=True):

@@ -96,7 +96,7 @@ def decide_case(case: Case, facts: Facts) -> Decided:
         case ReportDegraded():
             decision = decide_report(draft, command, is_new=case.is_new)
         case Expire():
-            decision = Decision() if case.is_new else decide_expire(draft)
+            decision = Decision() if case.is_new else decide_expire(draft, command.child_seed)
         case Abandon():
             decision = Decision() if case.is_new else decide_abandon(draft, command)
         case Erase():

@@ -149,7 +149,8 @@ class ApprovalRequested(
     """An approval is pending: it follows the pause of its task in the same change.
 
     by: who may decide, see registry.ApprovalRule. needs: approvals that are needed. expire_us: None
-    = it does not expire. fields: what the agent says of it for programs. From format 2 on.
+    = it does not expire. fields: what the agent says of it for programs. rejects: when it expires
+    it counts as rejected. From format 2 on.
     """
 
     task_id: str
@@ -159,6 +160,7 @@ class ApprovalRequested(
     needs: int = 1
     expire_us: int | None = None
     fields: Mapping[str, object] | None = None
+    rejects: bool = False
 
 
 class ApprovalVoted(
@@ -206,10 +208,14 @@ class ApprovalWithdrawn(
 class ApprovalExpired(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_expired"
 ):
-    """The time of an approval passed. Its task is cancelled by the next event of the change."""
+    """The time of an approval passed. The next event of the change cancels its task.
+
+    rejects: it lets the agent go on instead, with a rejection.
+    """
 
     task_id: str
     request_id: str
+    rejects: bool = False
 
 
 CANDIDATES_MAX: Final = 5

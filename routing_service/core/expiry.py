@@ -40,10 +40,10 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
     return None if due_us is None else max(0, due_us)
 
 
-def decide_expire(draft: Draft) -> Decision:
+def decide_expire(draft: Draft, child_seed: str) -> Decision:
     """Let take effect what has fallen due; no events where nothing has."""
     last_used_us = draft.before.last_used_us
-    ownership.expire_waits(draft)
+    ownership.expire_waits(draft, child_seed)
     went_home = ownership.expire_ownership(draft)
     if draft.events:
         draft.add(ev.TimePassed(last_used_us=last_used_us, expired=went_home))

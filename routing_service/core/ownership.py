@@ -303,10 +303,13 @@ def is_available(draft: Draft, agent_id: str) -> bool:
     return agent_is_reachable(agent, draft.state)
 
 
-def expire_waits(draft: Draft) -> None:
-    """Apply the time-outs of turns, of the task and of its approval."""
+def expire_waits(draft: Draft, child_seed: str = "") -> None:
+    """Apply the time-outs of turns, of the task and of its approval.
+
+    child_seed: see approvals.expire.
+    """
     if draft.state.approval is not None:
-        approvals.expire(draft)
+        approvals.expire(draft, child_seed)
     expire_turns(draft)
 
 

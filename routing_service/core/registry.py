@@ -321,6 +321,8 @@ class ApprovalRule:
     needs: int = 1
     # None = it waits for as long as its task.
     expires_us: int | None = None
+    # What has expired counts as rejected; otherwise its task is cancelled.
+    rejects_on_expiry: bool = False
 
     @property
     def names_deciders(self) -> bool:

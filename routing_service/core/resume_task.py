@@ -5,14 +5,12 @@ Rule: exactly one decision counts; either way the paused agent goes on and gets 
 
 from __future__ import annotations
 
-from routing_service.core import approvals, ownership
-from routing_service.core import events as ev
+from routing_service.core import approvals, ownership, resumption
 from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, unknown_task
 from routing_service.core.facts import Facts, StoredTaskStatus
 from routing_service.core.handoff_rules import why_unreachable
-from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import RouteReason
 
 
@@ -52,6 +50,12 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
             metadata={**metadata, "request_id": command.request_id, "agent_id": paused.holder},
         )
     approval = state.approval
+    if approval is not None and approvals.is_over(approval, draft.now_us):
+        raise RoutingError(
+            Reason.TASK_NOT_PAUSED,
+            f'the time to decide request "{paused.request_id}" has passed; it counts as rejected',
+            metadata={**metadata, "status": task.status.value},
+        )
     if approval is not None:
         approvals.check_decider(draft, approval, command)
         if approvals.is_repeated(approval, command):
@@ -70,25 +74,11 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
             f"bring it back, or clear the session{said}",
             metadata={"session_id": state.session_id, "agent_id": paused.holder},
         )
-    excess = len(state.open_turns) + 1 - draft.registry.limits.open_turns
-    for turn in state.open_turns[: max(0, excess)]:
-        ownership.abandon(draft, turn, "limit")
+    resumption.make_room(draft)
     if approval is not None:
         approvals.settle(draft, approval, command)
-    child_id = child_request_id(command.child_seed, draft.state.revision)
-    draft.add(
-        ev.TaskResumed(
-            task_id=task.task_id,
-            request_id=paused.request_id,
-            agent_id=paused.holder,
-            decision=command.decision,
-            child_request_id=child_id,
-            root_request_id=paused.root_request_id,
-            message_revision=paused.message_revision,
-            comment=command.comment,
-            # Mostly the agent itself; another one where messages have gone elsewhere meanwhile.
-            previous_agent="" if state.previous_agent == paused.holder else state.previous_agent,
-        )
+    child_id = resumption.resume(
+        draft, paused, command.decision, command.child_seed, command.comment
     )
     active = state.active
     dispatch = DispatchPlan(

@@ -106,8 +106,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     """The rule of a pending approval, as it was when the agent asked, and who has approved.
 
-    by, needs, expire_us: see ApprovalRequested. voters: their hashes, fewer than needs. ended: the
-    cause by which it ended without the user being told yet; "" = it is pending.
+    by, needs, expire_us, rejects: see ApprovalRequested. voters: their hashes, fewer than needs.
+    ended: the cause by which it ended without the user being told yet; "" = it is pending.
     """
 
     by: str
@@ -115,6 +115,7 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     expire_us: int | None = None
     voters: tuple[str, ...] = ()
     ended: str = ""
+    rejects: bool = False
 
 
 class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):

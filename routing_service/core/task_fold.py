@@ -69,7 +69,9 @@ def _evolve_approval(
     pending = state.approval
     match event:
         case ev.ApprovalRequested():
-            asked = Approval(by=event.by, needs=event.needs, expire_us=event.expire_us)
+            asked = Approval(
+                by=event.by, needs=event.needs, expire_us=event.expire_us, rejects=event.rejects
+            )
             return replace(state, approval=asked)
         case ev.ApprovalVoted():
             assert pending is not None
@@ -77,7 +79,7 @@ def _evolve_approval(
                 pending, voters=(*pending.voters, voter_hash(event.request_id, event.decider))
             )
             return replace(state, approval=voted)
-        case ev.ApprovalDecided():
+        case ev.ApprovalDecided() | ev.ApprovalExpired(rejects=True):
             return replace(state, approval=None)
         case ev.ApprovalWithdrawn(was_shown=True):
             return replace(without_approval(state), approval=None)

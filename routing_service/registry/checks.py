@@ -229,12 +229,21 @@ def _check_approvals(data: dict[str, Any], document: Document) -> Iterator[FileP
     bounds = (APPROVAL_EXPIRES_MIN_US, APPROVAL_EXPIRES_MAX_US, "1s to 365d")
     yield from _check_duration(("approvals", "expires"), approvals, bounds, document)
     place = ("approvals", "on_expiry")
-    if approvals.get("on_expiry") == "reject":
-        message = "on_expiry reject calls the agent again, and no caller is there to carry it"
-        yield document.problem(place, message, "write cancel, or leave it out")
-    elif "on_expiry" in approvals and "expires" not in approvals:
+    if "on_expiry" in approvals and "expires" not in approvals:
         message = "on_expiry has no effect without a time"
         yield document.problem(place, message, "add expires, such as 2d, or leave it out")
+    elif approvals.get("on_expiry") == "reject":
+        carried = [
+            str(agent.get("id"))
+            for _, agent in agent_entries(data)
+            if agent.get("kind") != "system" and agent.get("delivery") != "inbox"
+        ]
+        if carried:
+            message = (
+                "on_expiry reject gives the agent the rejection when no caller is there to carry "
+                f"it, so every agent needs an inbox; without one: {_listed(carried)}"
+            )
+            yield document.problem(place, message, "add delivery: inbox to them, or write cancel")
 
 
 def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[FileProblem]:

@@ -319,6 +319,7 @@ def _build_approvals(approvals: dict[str, Any]) -> ApprovalRule:
         by=approvals.get("by", ANYONE),
         needs=int(approvals.get("needs", 1)),
         expires_us=_optional_duration_us(approvals, "expires"),
+        rejects_on_expiry=approvals.get("on_expiry") == "reject",
     )
 
 

@@ -299,6 +299,7 @@ def _fill_approval(
             asked.task_id, asked.request_id = event.task_id, event.request_id
             asked.agent.CopyFrom(cards.card(event.agent_id, ""))
             asked.by, asked.decisions_needed = event.by, event.needs
+            asked.rejects_on_expiry = event.rejects
             if event.expire_us is not None:
                 asked.expire_time.CopyFrom(pm.timestamp(event.expire_us))
             if event.fields is not None:
@@ -320,6 +321,7 @@ def _fill_approval(
         case ev.ApprovalExpired():
             made.approval_expired.task_id = event.task_id
             made.approval_expired.request_id = event.request_id
+            made.approval_expired.rejected = event.rejects
 
 
 def _fill_work(

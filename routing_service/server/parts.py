@@ -236,6 +236,11 @@ def load_registry(settings: Settings, topics: TopicJudge) -> Registry:
         remedy = "set --sign-in, or leave by and needs out"
         problem = FileProblem(0, 0, "approvals", message, remedy)
         raise RegistryFileError(settings.agents, (problem,))
+    if loaded.approvals.rejects_on_expiry and not settings.expiry_sweep:
+        message = "on_expiry: reject is what the expiry sweep does, and it is off"
+        remedy = "set --expiry-sweep, or write on_expiry: cancel"
+        problem = FileProblem(0, 0, "approvals.on_expiry", message, remedy)
+        raise RegistryFileError(settings.agents, (problem,))
     topics.prepare(loaded)
     return loaded
 

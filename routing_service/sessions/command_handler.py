@@ -39,6 +39,7 @@ from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
+from routing_service.ids import new_uuid7
 from routing_service.sessions.approval_reads import ApprovalReads
 from routing_service.sessions.audit_archive import archive
 from routing_service.sessions.audit_log import AuditLog, Operator
@@ -238,7 +239,7 @@ class CommandHandler:
         """Apply the time-outs of a session that have passed. Raises StoreError."""
         async with self._cache.hold(key) as hot:
             try:
-                changed = await self._change(key, hot, Expire(), method="")
+                changed = await self._change(key, hot, Expire(new_uuid7()), method="")
             except RevisionConflict:
                 return Expiry(changed=False, overtaken=True)
             return Expiry(changed=changed)

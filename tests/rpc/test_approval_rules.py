@@ -24,6 +24,7 @@ from tests.rpc.live_service import (
 )
 from tests.rpc.registries import DESK
 from tests.rpc.signed_in import serving_signed_in, signed
+from tests.rpc.test_inbox import complete, working
 
 APPROVE = dispatch_pb2.DECISION_APPROVE
 REJECT = dispatch_pb2.DECISION_REJECT
@@ -198,7 +199,8 @@ async def test_frontend_that_acts_for_the_user_is_the_user(tmp_path):
         ("{needs: 2}", "nobody signs in here"),
         ("{by: other_than_owner}", "nobody signs in here"),
         ('{by: "role:treasurer"}', "nobody signs in here"),
-        ("{expires: 2d, on_expiry: reject}", "no caller is there to carry it"),
+        ("{expires: 2d, on_expiry: reject}", "every agent needs an inbox; without one: front, "),
+        ("{on_expiry: reject}", "add expires"),
         ("{on_expiry: cancel}", "add expires"),
         ("{expires: 400d}", "use 1s to 365d"),
         ("{by: somebody}", "anyone, other_than_owner or role:NAME"),
@@ -361,3 +363,98 @@ async def test_every_decision_is_in_the_audit_with_its_decider(tmp_path):
         decided = found["approval_decided"].event.approval_decided
         assert (decided.decider, decided.decisions, decided.decisions_needed) == ("cai", 2, 2)
         assert found["approval_decided"].actor == "cai"
+
+
+WORKED = """
+api_version: agent_routing/v1
+version: worked-1
+supervisor: front
+limits: {turn_timeout: 10m}
+approvals: {expires: 1h, on_expiry: reject}
+agents:
+  - {id: front, name: Front desk, delivery: inbox}
+  - {id: refunds, name: Refunds, delivery: inbox}
+"""
+
+
+def sweeping(interval_s):
+    """Return the settings of a server that looks for what has expired at an interval."""
+    return {
+        "store": "memory:",
+        "expiry_sweep": True,
+        "bounds": Bounds(sweep_interval_s=interval_s),
+    }
+
+
+async def asked_for_an_hour(service):
+    """Let the worker of refunds ask for an approval; return the chat and the paused dispatch."""
+    chat = service.chat()
+    await chat.set_active("refunds")
+    routed = await chat.say("my money")
+    await chat.answer(routed.dispatch, "One moment.", **needs(amount=40))
+    return chat, routed.dispatch
+
+
+async def test_what_nobody_decides_in_time_is_a_rejection_in_the_agents_inbox(tmp_path):
+    """The agent tells the user; a late decision changes nothing."""
+    async with serving(tmp_path, WORKED, **sweeping(0.02)) as service:
+        chat, paused = await asked_for_an_hour(service)
+        pending = (await chat.status()).pending_approval
+        assert (pending.rejects_on_expiry, pending.HasField("expire_time")) == (True, True)
+        async with working(service, "refunds") as worker:
+            assert await worker.has_none()
+            service.clock.advance(3600)
+            item = await worker.next()
+            resume = item.dispatch.resume
+            assert (resume.decision, resume.comment) == (REJECT, "nobody decided in time")
+            assert item.dispatch.text == "my money"
+            refused = await refusal(service.call("ResumeTask", decision(chat.session_id, paused)))
+            assert tuple(refused) == ("FAILED_PRECONDITION", "TASK_NOT_PAUSED")
+            await complete(service, item, "Nobody could approve it, sorry.")
+        assert (await chat.turns())[-1].agent_text == "Nobody could approve it, sorry."
+        assert task_status((await chat.status()).task.status) == "RUNNING"
+        found = [kind for kind in await kinds(chat) if kind.startswith(("approval", "task"))]
+        assert found == [
+            "task_created",
+            "task_paused",
+            "approval_requested",
+            "approval_expired",
+            "task_resumed",
+        ]
+
+
+async def test_message_or_decision_after_the_time_leaves_the_rejection_to_the_sweep(tmp_path):
+    """No caller's own change takes the place of the dispatch into the inbox."""
+    async with serving(tmp_path, WORKED, **sweeping(3600)) as service:
+        chat, paused = await asked_for_an_hour(service)
+        service.clock.advance(3600)
+        refused = await refusal(service.call("ResumeTask", decision(chat.session_id, paused)))
+        assert tuple(refused) == ("FAILED_PRECONDITION", "TASK_NOT_PAUSED")
+        assert refused.metadata["status"] == "paused"
+        assert went((await chat.say("any news?")).dispatch) == ("refunds", "AWAITING_APPROVAL")
+        handler = service.server._parts.handler
+        assert (await handler.expire(chat.key)).changed
+        assert not (await handler.expire(chat.key)).changed
+        async with working(service, "refunds") as worker:
+            assert (await worker.next()).dispatch.resume.decision == REJECT
+
+
+async def test_agent_that_lost_its_inbox_cannot_go_on_so_the_task_is_cancelled(tmp_path):
+    """A rejection that no worker would ever get is none."""
+    async with serving(tmp_path, WORKED, **sweeping(3600)) as service:
+        chat, _ = await asked_for_an_hour(service)
+        other = WORKED.replace("approvals: {expires: 1h, on_expiry: reject}", "")
+        (tmp_path / "agents.yaml").write_text(
+            other.replace("name: Refunds, delivery: inbox", "name: Refunds"), "utf-8"
+        )
+        await service.server.reload()
+        service.clock.advance(3600)
+        assert (await service.server._parts.handler.expire(chat.key)).changed
+        assert task_status((await chat.status()).task.status) == "CANCELLED"
+
+
+async def test_server_without_the_sweep_refuses_to_reject_by_time(tmp_path):
+    """Nothing else would ever do it."""
+    with pytest.raises(RegistryFileError, match="expiry sweep"):
+        async with serving(tmp_path, WORKED, store="memory:", expiry_sweep=False):
+            pass

@@ -247,6 +247,12 @@ def _check_approvals(
                 pending, is_old = paused, False
             case ev.ApprovalVoted():
                 assert event.request_id == pending, "a vote for what is not pending"
+            case ev.ApprovalExpired(rejects=True):
+                assert event.request_id == pending, "an approval expired that was not pending"
+                resumed = _of(events, ev.TaskResumed)
+                assert [each.decision for each in resumed] == [ApprovalDecision.REJECT]
+                assert not _of(events, ev.MessageRouted, ev.TurnCompleted), "a caller's change"
+                pending = ""
             case ev.ApprovalDecided() | ev.ApprovalWithdrawn() | ev.ApprovalExpired():
                 assert event.request_id == pending, "an approval ended twice, or was not pending"
                 pending = ""

@@ -21,6 +21,7 @@ from routing_service.core.commands import (
     Complete,
     CompleteTurn,
     Erase,
+    Expire,
     Fail,
     FollowUp,
     HandOff,
@@ -34,7 +35,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.decide import decide
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.core.events import MessageRouted
+from routing_service.core.events import ApprovalExpired, MessageRouted
 from routing_service.core.facts import (
     NO_FACTS,
     Facts,
@@ -112,6 +113,13 @@ APPROVING = registry_of(
 # The tutor takes long: its turns last for as long as it says so. The store has format 2.
 WORKING = registry_of(
     replace(AGENTS[0], turn_timeout_us=90 * SECOND_US), *AGENTS[1:], limits=LIMITS
+)
+
+# One person has to, and what nobody decides in time is rejected; the clerk has no inbox.
+REJECTING = registry_of(
+    *(replace(agent, has_inbox=agent.agent_id != "clerk") for agent in AGENTS),
+    limits=LIMITS,
+    approvals=ApprovalRule(expires_us=LOCK_TIMEOUT_US, rejects_on_expiry=True),
 )
 
 # A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
@@ -353,7 +361,17 @@ TOPIC_LETTERS = (
 )
 
 
+def sweep() -> Letter:
+    """The service applies the time-outs that have passed."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        return Expire(ids()) if state.revision else None
+
+    return "the service sweeps", command
+
+
 APPROVAL_LETTERS = (
+    sweep(),
     ask_approval(),
     vote("bea", ApprovalDecision.APPROVE),
     vote("cai", ApprovalDecision.APPROVE),
@@ -446,7 +464,7 @@ def _approval(state: SessionState, now_us: int) -> Hashable:
     voted = state.paused is not None and [
         voter_hash(state.paused.request_id, name) in approval.voters for name in ("bea", "cai")
     ]
-    return left, tuple(voted or ()), approval.ended
+    return left, tuple(voted or ()), approval.ended, approval.rejects
 
 
 class Search:
@@ -469,6 +487,7 @@ class Search:
             wait_us for wait_us in WAITS_US if not compact or _wait_name(wait_us) in COMPACT
         ]
         self.steps = 0
+        self.rejected = 0
         self.refusals: dict[Reason, int] = {}
         self.seen: set[Hashable] = {None}
         self._number = 0
@@ -524,6 +543,10 @@ class Search:
             self.refusals[error.reason] = self.refusals.get(error.reason, 0) + 1
             return None
         check_change(state, command, decided, self.registry, facts)
+        self.rejected += any(
+            isinstance(event, ApprovalExpired) and event.rejects
+            for event in decided.decision.events
+        )
         check_offer(command, decided, self.registry)
         return decided.state
 
@@ -613,8 +636,18 @@ def test_nothing_that_never_happens_is_five_telling_commands_and_votes_away():
     """Votes, withdrawals and the time of an approval, among everything that changes a session."""
     found = search(APPROVING, 5, compact=True)
     reached = {key[11] for key in found.seen if key is not None and key[11] is not None}
-    assert any(voted == (True, False) for _, voted, _ in reached), "nobody voted"
-    assert {ended for _, _, ended in reached} == {"", "withdrawn", "expired"}
+    assert any(voted == (True, False) for _, voted, _, _ in reached), "nobody voted"
+    assert {ended for _, _, ended, _ in reached} == {"", "withdrawn", "expired"}
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_never_happens_is_five_telling_commands_and_a_rejection_by_time_away():
+    """The agent goes on in its inbox; one without an inbox has its task cancelled."""
+    found = search(REJECTING, 5, compact=True)
+    reached = {key[11] for key in found.seen if key is not None and key[11] is not None}
+    assert {ended for _, _, ended, _ in reached} == {"", "withdrawn", "expired"}
+    assert any(rejects for _, _, _, rejects in reached)
+    assert found.rejected > 0, "nothing was rejected by time"
 
 
 @pytest.mark.timeout(300)

@@ -1680,10 +1680,13 @@ type PendingApproval struct {
 	Decisions int32 `protobuf:"varint,8,opt,name=decisions,proto3" json:"decisions,omitempty"`
 	// How many different people have to approve, 1-8.
 	DecisionsNeeded int32 `protobuf:"varint,9,opt,name=decisions_needed,json=decisionsNeeded,proto3" json:"decisions_needed,omitempty"`
-	// When it expires, and the task is cancelled. Unset: never.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// When it expires, and the task is cancelled or, with rejects_on_expiry, the agent gets a
+	// rejection. Unset: never.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Whether it counts as rejected when it expires. False: the task is cancelled then.
+	RejectsOnExpiry bool `protobuf:"varint,11,opt,name=rejects_on_expiry,json=rejectsOnExpiry,proto3" json:"rejects_on_expiry,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PendingApproval) Reset() {
@@ -1784,6 +1787,13 @@ func (x *PendingApproval) GetExpireTime() *timestamppb.Timestamp {
 		return x.ExpireTime
 	}
 	return nil
+}
+
+func (x *PendingApproval) GetRejectsOnExpiry() bool {
+	if x != nil {
+		return x.RejectsOnExpiry
+	}
+	return false
 }
 
 // An agent that an interlude interrupted, in the state in which it will return.
@@ -5622,7 +5632,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"suggestion\x1a?\n" +
 	"\x11TurnsByAgentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x92\x03\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xbe\x03\n" +
 	"\x0fPendingApproval\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
@@ -5637,7 +5647,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x10decisions_needed\x18\t \x01(\x05R\x0fdecisionsNeeded\x12;\n" +
 	"\vexpire_time\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"\xdd\x01\n" +
+	"expireTime\x12*\n" +
+	"\x11rejects_on_expiry\x18\v \x01(\bR\x0frejectsOnExpiry\"\xdd\x01\n" +
 	"\x05Frame\x12-\n" +
 	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x16\n" +
 	"\x06locked\x18\x02 \x01(\bR\x06locked\x12D\n" +

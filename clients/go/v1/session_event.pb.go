@@ -1022,7 +1022,7 @@ type SessionEvent_ApprovalWithdrawn struct {
 }
 
 type SessionEvent_ApprovalExpired struct {
-	// The time of an approval passed. task_cancelled follows.
+	// The time of an approval passed. task_cancelled or task_resumed follows.
 	ApprovalExpired *ApprovalExpired `protobuf:"bytes,35,opt,name=approval_expired,json=approvalExpired,proto3,oneof"`
 }
 
@@ -2289,9 +2289,11 @@ type ApprovalRequested struct {
 	// When it expires. Unset: never.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// What the agent says of it for programs, such as the amount. Unset: nothing.
-	Fields        *structpb.Struct `protobuf:"bytes,7,opt,name=fields,proto3" json:"fields,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Fields *structpb.Struct `protobuf:"bytes,7,opt,name=fields,proto3" json:"fields,omitempty"`
+	// Whether it counts as rejected when it expires. False: the task is cancelled then.
+	RejectsOnExpiry bool `protobuf:"varint,8,opt,name=rejects_on_expiry,json=rejectsOnExpiry,proto3" json:"rejects_on_expiry,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ApprovalRequested) Reset() {
@@ -2371,6 +2373,13 @@ func (x *ApprovalRequested) GetFields() *structpb.Struct {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *ApprovalRequested) GetRejectsOnExpiry() bool {
+	if x != nil {
+		return x.RejectsOnExpiry
+	}
+	return false
 }
 
 // A person approved, and more approvals are needed.
@@ -2607,7 +2616,9 @@ type ApprovalExpired struct {
 	// The task that was paused.
 	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The request that waited.
-	RequestId     string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Whether the agent goes on with a rejection: task_resumed follows. False: task_cancelled follows.
+	Rejected      bool `protobuf:"varint,3,opt,name=rejected,proto3" json:"rejected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2654,6 +2665,13 @@ func (x *ApprovalExpired) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *ApprovalExpired) GetRejected() bool {
+	if x != nil {
+		return x.Rejected
+	}
+	return false
 }
 
 // A task was completed.
@@ -3460,7 +3478,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x120\n" +
 	"\x06resume\x18\x03 \x01(\v2\x18.agent_routing.v1.ResumeR\x06resume\x12&\n" +
-	"\x0fnext_request_id\x18\x04 \x01(\tR\rnextRequestId\"\xa3\x02\n" +
+	"\x0fnext_request_id\x18\x04 \x01(\tR\rnextRequestId\"\xcf\x02\n" +
 	"\x11ApprovalRequested\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
@@ -3470,7 +3488,8 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x10decisions_needed\x18\x05 \x01(\x05R\x0fdecisionsNeeded\x12;\n" +
 	"\vexpire_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12/\n" +
-	"\x06fields\x18\a \x01(\v2\x17.google.protobuf.StructR\x06fields\"{\n" +
+	"\x06fields\x18\a \x01(\v2\x17.google.protobuf.StructR\x06fields\x12*\n" +
+	"\x11rejects_on_expiry\x18\b \x01(\bR\x0frejectsOnExpiry\"{\n" +
 	"\rApprovalVoted\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
@@ -3489,11 +3508,12 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12=\n" +
-	"\x05cause\x18\x03 \x01(\x0e2'.agent_routing.v1.ApprovalWithdrawCauseR\x05cause\"I\n" +
+	"\x05cause\x18\x03 \x01(\x0e2'.agent_routing.v1.ApprovalWithdrawCauseR\x05cause\"e\n" +
 	"\x0fApprovalExpired\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"q\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1a\n" +
+	"\brejected\x18\x03 \x01(\bR\brejected\"q\n" +
 	"\rTaskCompleted\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12-\n" +

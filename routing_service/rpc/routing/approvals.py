@@ -177,6 +177,7 @@ def pending_out(
         by=approval.by if approval else "",
         decisions=len(approval.voters) if approval else 0,
         decisions_needed=approval.needs if approval else 1,
+        rejects_on_expiry=approval is not None and approval.rejects,
     )
     if pending.fields is not None:
         made.fields.CopyFrom(pm.context_out(pending.fields))

@@ -967,6 +967,7 @@ class PendingApproval(google.protobuf.message.Message):
     DECISIONS_FIELD_NUMBER: builtins.int
     DECISIONS_NEEDED_FIELD_NUMBER: builtins.int
     EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    REJECTS_ON_EXPIRY_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """The task that is paused."""
     request_id: builtins.str
@@ -981,6 +982,8 @@ class PendingApproval(google.protobuf.message.Message):
     """How many people have approved so far."""
     decisions_needed: builtins.int
     """How many different people have to approve, 1-8."""
+    rejects_on_expiry: builtins.bool
+    """Whether it counts as rejected when it expires. False: the task is cancelled then."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that asked, and that continues after the decision."""
@@ -995,7 +998,9 @@ class PendingApproval(google.protobuf.message.Message):
 
     @property
     def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it expires, and the task is cancelled. Unset: never."""
+        """When it expires, and the task is cancelled or, with rejects_on_expiry, the agent gets a
+        rejection. Unset: never.
+        """
 
     def __init__(
         self,
@@ -1010,9 +1015,10 @@ class PendingApproval(google.protobuf.message.Message):
         decisions: builtins.int = ...,
         decisions_needed: builtins.int = ...,
         expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        rejects_on_expiry: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent", "expire_time", b"expire_time", "fields", b"fields", "pause_time", b"pause_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "by", b"by", "decisions", b"decisions", "decisions_needed", b"decisions_needed", "expire_time", b"expire_time", "fields", b"fields", "pause_time", b"pause_time", "prompt", b"prompt", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "by", b"by", "decisions", b"decisions", "decisions_needed", b"decisions_needed", "expire_time", b"expire_time", "fields", b"fields", "pause_time", b"pause_time", "prompt", b"prompt", "rejects_on_expiry", b"rejects_on_expiry", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
 
 Global___PendingApproval: typing_extensions.TypeAlias = PendingApproval
 

@@ -442,7 +442,7 @@ class SessionEvent(google.protobuf.message.Message):
 
     @property
     def approval_expired(self) -> Global___ApprovalExpired:
-        """The time of an approval passed. task_cancelled follows."""
+        """The time of an approval passed. task_cancelled or task_resumed follows."""
 
     @property
     def turn_extended(self) -> Global___TurnExtended:
@@ -1061,6 +1061,7 @@ class ApprovalRequested(google.protobuf.message.Message):
     DECISIONS_NEEDED_FIELD_NUMBER: builtins.int
     EXPIRE_TIME_FIELD_NUMBER: builtins.int
     FIELDS_FIELD_NUMBER: builtins.int
+    REJECTS_ON_EXPIRY_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """The task that is paused."""
     request_id: builtins.str
@@ -1069,6 +1070,8 @@ class ApprovalRequested(google.protobuf.message.Message):
     """Who may decide: "anyone", "other_than_owner" or "role:" and a name."""
     decisions_needed: builtins.int
     """How many different people have to approve, 1-8."""
+    rejects_on_expiry: builtins.bool
+    """Whether it counts as rejected when it expires. False: the task is cancelled then."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that asked."""
@@ -1091,9 +1094,10 @@ class ApprovalRequested(google.protobuf.message.Message):
         decisions_needed: builtins.int = ...,
         expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         fields: google.protobuf.struct_pb2.Struct | None = ...,
+        rejects_on_expiry: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent", "expire_time", b"expire_time", "fields", b"fields"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "by", b"by", "decisions_needed", b"decisions_needed", "expire_time", b"expire_time", "fields", b"fields", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "by", b"by", "decisions_needed", b"decisions_needed", "expire_time", b"expire_time", "fields", b"fields", "rejects_on_expiry", b"rejects_on_expiry", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
 
 Global___ApprovalRequested: typing_extensions.TypeAlias = ApprovalRequested
 
@@ -1199,17 +1203,21 @@ class ApprovalExpired(google.protobuf.message.Message):
 
     TASK_ID_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    REJECTED_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """The task that was paused."""
     request_id: builtins.str
     """The request that waited."""
+    rejected: builtins.bool
+    """Whether the agent goes on with a rejection: task_resumed follows. False: task_cancelled follows."""
     def __init__(
         self,
         *,
         task_id: builtins.str = ...,
         request_id: builtins.str = ...,
+        rejected: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rejected", b"rejected", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
 
 Global___ApprovalExpired: typing_extensions.TypeAlias = ApprovalExpired
 
