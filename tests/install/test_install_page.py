@@ -96,9 +96,9 @@ def free_address():
 
 @pytest.mark.timeout(1_200)
 def test_the_service_is_installed_and_answers(clean_machine):
-    """The wheel alone serves an example; the last block installs two extras on top."""
+    """The wheel alone serves an example and starts a project; two extras are installed on top."""
     follower = Follower(*clean_machine, free_address())
-    *first, extras = section_blocks("The service")
+    *first, project, extras = section_blocks("The service")
     watch = Stopwatch()
     try:
         for block in first:
@@ -108,8 +108,10 @@ def test_the_service_is_installed_and_answers(clean_machine):
             follower.serving.stop()
     assert shown("The service", watch) < PYTHON_CPU_S_MAX
     assert "coordinator" in follower._printed
-    follower.follow(extras)
     folder, environment = clean_machine
+    follower.follow(project)
+    assert (folder / "my-chat" / "worker.py").exists()
+    follower.follow(extras)
     imported = run(
         ["env/bin/python", "-c", "import connectrpc, agent_routing_embeddings as e; print(e)"],
         folder,
