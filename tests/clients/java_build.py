@@ -47,14 +47,19 @@ def _generate() -> None:
     _run([sys.executable, toolchains.ROOT / "scripts" / "make_stubs.py", "java"])
 
 
-def example() -> list[str]:
-    """Build the terminal chat and return the command that starts it. The caller holds the lock."""
+def example(main: str = "chat.Chat") -> list[str]:
+    """Build the examples and return the command that starts one. The caller holds the lock."""
+    return [*_java(), main]
+
+
+@functools.cache
+def _java() -> list[str]:
     classpath = JAVA_CLIENT / "target" / "classpath.txt"
     maven("-q", "test-compile", "dependency:build-classpath", f"-Dmdep.outputFile={classpath}")
     folders = [JAVA_CLIENT / "target" / name for name in ("classes", "test-classes")]
     path = ":".join([*map(str, folders), classpath.read_text("utf-8").strip()])
     program = str(toolchains.require("java").programs["java"])
-    return [program, *toolchains.JAVA_QUICK, "-cp", path, "chat.Chat"]
+    return [program, *toolchains.JAVA_QUICK, "-cp", path]
 
 
 def _run(command: list[str | Path]) -> str:

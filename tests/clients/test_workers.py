@@ -15,7 +15,7 @@ import pytest
 from agent_routing.v1.turn_pb2 import TurnOutcome
 from routing_service.server.server import system_clock_us
 from tests import toolchains
-from tests.clients import vector_runner
+from tests.clients import java_build, vector_runner
 from tests.clients.test_typescript_client import npm_scripts
 from tests.rpc.live_service import fresh_id, serving
 
@@ -37,6 +37,7 @@ class Programs:
     worker: list
     ask: list
     environ: dict | None = None
+    stopped_code: int = 0
 
 
 def python_programs(folder):
@@ -83,7 +84,21 @@ def go_programs(folder):
     return Programs([folder / "scriptedworker"], [folder / "worker"], [folder / "ask"])
 
 
-PROGRAMS = {"python": python_programs, "typescript": typescript_programs, "go": go_programs}
+def java_programs(_folder):
+    """Those of Java. A JVM ends with 143 after SIGTERM, also if its hooks have done their work."""
+    java = toolchains.require("java")
+    with java_build.locked():
+        mains = ("agentrouting.ScriptedWorker", "worker.DeskWorker", "worker.DeskChat")
+        commands = [java_build.example(main) for main in mains]
+    return Programs(*commands, java.environ(), stopped_code=128 + signal.SIGTERM)
+
+
+PROGRAMS = {
+    "python": python_programs,
+    "typescript": typescript_programs,
+    "go": go_programs,
+    "java": java_programs,
+}
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
@@ -172,7 +187,7 @@ class Desk:
             assert (await worker.line(0))["event"] == stop_when
             worker.process.send_signal(signal.SIGTERM)
         code = await worker.ended()
-        assert code == (0 if stop_when else -signal.SIGKILL)
+        assert code == (self.programs.stopped_code if stop_when else -signal.SIGKILL)
         await self.start_worker()
 
     async def stop(self):
@@ -183,8 +198,14 @@ class Desk:
             code = await worker.ended()
             # One that has said nothing may still be starting, without a handler of signals.
             if worker.lines:
-                assert code == 0
-                assert worker.said("ended")
+                assert code == self.programs.stopped_code
+                assert code or worker.said("ended")
+
+    async def until(self, event, count):
+        """Wait until the workers have said something so often."""
+        async with asyncio.timeout(LINE_S_MAX):
+            while len(self.said(event)) < count:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
 
     def said(self, event):
         """Return an event's lines of all workers."""
@@ -216,10 +237,9 @@ async def play(programs, scenario, live):
                 assert step["error"] in said.get("error", ""), said
             else:
                 vector_runner.compare(step["answer"], said, "answer")
+            await desk.until("began", step.get("until_began", 0))
         stopped = scenario.get("stopped", [])
-        async with asyncio.timeout(LINE_S_MAX):
-            while len(desk.said("stopped")) < len(stopped):  # noqa: ASYNC110 - another process
-                await asyncio.sleep(0.05)
+        await desk.until("stopped", len(stopped))
         if desk.workers:
             await desk.stop()
         began = [[line["agent_id"], line["attempt"]] for line in desk.said("began")]
@@ -269,7 +289,7 @@ async def test_the_examples_tell_the_readmes_conversation(programs, tmp_path):
         assert await ask.ended() == 0
         assert "\n".join(ask.lines) + "\n" == shown[1]
         worker.process.send_signal(signal.SIGTERM)
-        assert await worker.ended() == 0
+        assert await worker.ended() == programs.stopped_code
 
 
 def test_every_scenario_is_named_apart():
@@ -281,6 +301,7 @@ def test_every_scenario_is_named_apart():
 EXAMPLES = {
     "typescript": ("examples/worker/worker.ts", "examples/worker/ask.ts"),
     "go": ("examples/worker/main.go", "examples/ask/main.go"),
+    "java": ("examples/worker/DeskWorker.java", "examples/worker/DeskChat.java"),
 }
 
 

@@ -20,6 +20,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.time.Instant;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -101,6 +102,29 @@ final class KnownAgents {
         || error instanceof RoutingException.SessionErased) {
       drop(sessionId);
     }
+  }
+
+  /** Returns and logs the decision for a message that could not be routed; see degradedAnswer. */
+  Optional<RouteResult> decided(RouteRequest request, RoutingException error) {
+    if (error.getCause() instanceof InterruptedException) {
+      return Optional.empty();
+    }
+    return degradedAnswer(request, error)
+        .map(
+            answer -> {
+              LOG.log(
+                  System.Logger.Level.WARNING,
+                  "route_degraded session_id={0} request_id={1} agent_id={2} code={3} reason={4}"
+                      + " attempts={5}",
+                  answer.getSessionId(),
+                  answer.getRequestId(),
+                  answer.getDispatch().getAgent().getAgentId(),
+                  error.code(),
+                  error.reason(),
+                  error.attempts());
+              Long revision = revision(answer.getSessionId());
+              return new RouteResult(answer, true, false, error, revision, Instant.now());
+            });
   }
 
   /**

@@ -6,6 +6,8 @@ import agentrouting.v1.ClearActiveAgentRequest;
 import agentrouting.v1.ClearActiveAgentResponse;
 import agentrouting.v1.CompleteTurnRequest;
 import agentrouting.v1.CompleteTurnResponse;
+import agentrouting.v1.KeepTurnRequest;
+import agentrouting.v1.KeepTurnResponse;
 import agentrouting.v1.ListAgentsRequest;
 import agentrouting.v1.ListAgentsResponse;
 import agentrouting.v1.ListTasksRequest;
@@ -44,7 +46,6 @@ import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
-import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -92,8 +93,6 @@ public final class RoutingClient implements AutoCloseable {
       Metadata.Key.of("agent-routing-replayed", Metadata.ASCII_STRING_MARSHALLER);
   private static final Metadata.Key<String> TENANT =
       Metadata.Key.of("agent-routing-tenant", Metadata.ASCII_STRING_MARSHALLER);
-
-  private static final System.Logger LOG = System.getLogger("agentrouting");
 
   final String target;
   final RetryPolicy retry;
@@ -171,7 +170,7 @@ public final class RoutingClient implements AutoCloseable {
 
     /** Sets how long a call may take with all its attempts. Default: 5 s. */
     public Builder timeout(Duration timeout) {
-      this.timeout = positive("timeout", timeout);
+      this.timeout = CallInfo.positive("timeout", timeout);
       return this;
     }
 
@@ -305,26 +304,7 @@ public final class RoutingClient implements AutoCloseable {
 
   /** Returns the client's own decision for a message; empty if it may not decide. */
   Optional<RouteResult> degraded(RouteRequest request, RoutingException error) {
-    if (known == null || error.getCause() instanceof InterruptedException) {
-      return Optional.empty();
-    }
-    return known
-        .degradedAnswer(request, error)
-        .map(
-            answer -> {
-              LOG.log(
-                  System.Logger.Level.WARNING,
-                  "route_degraded session_id={0} request_id={1} agent_id={2} code={3} reason={4}"
-                      + " attempts={5}",
-                  answer.getSessionId(),
-                  answer.getRequestId(),
-                  answer.getDispatch().getAgent().getAgentId(),
-                  error.code(),
-                  error.reason(),
-                  error.attempts());
-              return new RouteResult(
-                  answer, true, false, error, known.revision(answer.getSessionId()), Instant.now());
-            });
+    return known == null ? Optional.empty() : known.decided(request, error);
   }
 
   static RouteRequest withRequestId(RouteRequest request) {
@@ -400,6 +380,32 @@ public final class RoutingClient implements AutoCloseable {
   /** See {@link #completeTurn(CompleteTurnRequest)}. */
   public CompleteTurnResponse completeTurn(CompleteTurnRequest request, CallInfo info) {
     return invoke(RoutingServiceGrpc.getCompleteTurnMethod(), request, info);
+  }
+
+  /** Extends a lease or gives it back, as a {@link Worker} does; says if the turn is still its own. */
+  public KeepTurnResponse keepTurn(KeepTurnRequest request) {
+    return keepTurn(request, new CallInfo());
+  }
+
+  /** See {@link #keepTurn(KeepTurnRequest)}. */
+  public KeepTurnResponse keepTurn(KeepTurnRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getKeepTurnMethod(), request, info);
+  }
+
+  /** As the next one, for {@link Asked#WAIT_DEFAULT}. */
+  public Asked ask(RouteRequest request) {
+    return Asked.by(this, request, Asked.WAIT_DEFAULT);
+  }
+
+  /**
+   * Routes a message to agents with inboxes, and waits for the answer of the last one. A command is
+   * answered at once. session_id is required; a repeat with the request_id waits for the same turn.
+   *
+   * @throws NoAnswerYet after the wait: the turn goes on
+   * @throws IllegalArgumentException if the agent has no inbox: route the message and carry it
+   */
+  public Asked ask(RouteRequest request, Duration wait) {
+    return Asked.by(this, request, wait);
   }
 
   /** Approves or rejects what a paused task is waiting for. */
@@ -497,7 +503,7 @@ public final class RoutingClient implements AutoCloseable {
    * @param awayTimeout how long the service may be away before the watch throws
    */
   public Watch watchSession(WatchSessionRequest request, Duration awayTimeout) {
-    return new Watch(this, request, positive("awayTimeout", awayTimeout));
+    return new Watch(this, request, CallInfo.positive("awayTimeout", awayTimeout));
   }
 
   /** Opens a stream of messages. Its first message opens the connection. */
@@ -517,7 +523,9 @@ public final class RoutingClient implements AutoCloseable {
       AtomicReference<Metadata> trailers = new AtomicReference<>();
       Channel listening =
           ClientInterceptors.intercept(
-              channel, MetadataUtils.newCaptureMetadataInterceptor(headers, trailers));
+              channel,
+              MetadataUtils.newAttachHeadersInterceptor(info.headers),
+              MetadataUtils.newCaptureMetadataInterceptor(headers, trailers));
       CallOptions options =
           callOptions.withDeadlineAfter(call.remainingNanos(), TimeUnit.NANOSECONDS);
       try {
@@ -603,12 +611,5 @@ public final class RoutingClient implements AutoCloseable {
 
   CallOptions callOptions() {
     return callOptions;
-  }
-
-  static Duration positive(String name, Duration value) {
-    if (value.isNegative() || value.isZero()) {
-      throw new IllegalArgumentException(name + " is " + value + "; give more than zero");
-    }
-    return value;
   }
 }

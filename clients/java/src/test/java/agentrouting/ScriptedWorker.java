@@ -1,0 +1,153 @@
+package agentrouting;
+
+import agentrouting.v1.CompleteTurnRequest;
+import agentrouting.v1.Item;
+import agentrouting.v1.RouteRequest;
+import agentrouting.v1.Step;
+import agentrouting.v1.Turn;
+import com.google.gson.Gson;
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import com.google.protobuf.Struct;
+import com.google.protobuf.Value;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A worker whose agents do what a message says, and a frontend that asks; see
+ * tests/clients/vectors/workers/README.md.
+ *
+ * <pre>ScriptedWorker work ADDRESS OPTIONS | ask ADDRESS</pre>
+ */
+final class ScriptedWorker {
+  private static final Gson JSON = new Gson();
+
+  private ScriptedWorker() {}
+
+  public static void main(String[] arguments) throws IOException {
+    try (RoutingClient client = RoutingClient.to(arguments[1])) {
+      if (arguments[0].equals("ask")) {
+        ask(client);
+      } else {
+        work(client, JsonParser.parseString(arguments[2]).getAsJsonObject());
+      }
+    }
+  }
+
+  private static synchronized void say(Map<String, ?> line) {
+    System.out.println(JSON.toJson(line));
+    System.out.flush();
+  }
+
+  private static void work(RoutingClient client, JsonObject options) {
+    Worker worker = new Worker(client);
+    if (options.has("lease_ms")) {
+      worker.lease(Duration.ofMillis(options.get("lease_ms").getAsLong()));
+    }
+    if (options.has("stop_timeout_ms")) {
+      worker.stopTimeout(Duration.ofMillis(options.get("stop_timeout_ms").getAsLong()));
+    }
+    if (options.has("attempts")) {
+      worker.attempts(options.get("attempts").getAsInt());
+    }
+    for (JsonElement each : options.getAsJsonArray("agents")) {
+      String agentId = each.getAsString();
+      String own = agentId + "@" + options.get("number").getAsInt();
+      worker.agent(
+          agentId,
+          turn -> {
+            say(Map.of("event", "began", "agent_id", agentId, "attempt", turn.attempt()));
+            JsonObject script = JsonParser.parseString(turn.text()).getAsJsonObject();
+            JsonArray actions = script.getAsJsonArray(script.has(own) ? own : agentId);
+            int place = Math.min(turn.attempt(), actions.size()) - 1;
+            var action = actions.get(place).getAsJsonObject().entrySet().iterator().next();
+            return act(turn, action.getKey(), action.getValue().getAsString());
+          });
+    }
+    worker.run();
+  }
+
+  private static CompleteTurnRequest.Builder act(InboxTurn turn, String kind, String text)
+      throws InterruptedException {
+    switch (kind) {
+      case "say":
+        return Answers.say(text);
+      case "say_late":
+        Thread.sleep(4_000);
+        return Answers.say(text);
+      case "follow_up":
+        return Answers.followUp(text);
+      case "complete":
+        return Answers.complete("done", text);
+      case "handoff":
+        return Answers.handOff(text, "asked").setText("one moment");
+      case "approval_needed":
+        Value amount = Value.newBuilder().setNumberValue(20).build();
+        return Answers.approvalNeeded(
+            text, Struct.newBuilder().putFields("amount", amount).build());
+      case "failure":
+        return Answers.failed(text);
+      case "answer":
+        return Answers.say(text)
+            .addItems(Item.newBuilder().setContentType("text/plain").setText("more"))
+            .addSteps(Step.newBuilder().setName("look up").setKind("tool"));
+      case "raise":
+        throw new IllegalStateException(text);
+      case "nothing":
+        return null;
+      case "die":
+        kill(); // The JVM's own end would run its hooks.
+        return null;
+      default:
+        try {
+          Thread.sleep(Long.MAX_VALUE);
+        } catch (InterruptedException lost) {
+          say(Map.of("event", "stopped", "agent_id", turn.agentId()));
+          throw lost;
+        }
+        return null;
+    }
+  }
+
+  private static void kill() throws InterruptedException {
+    try {
+      String self = Long.toString(ProcessHandle.current().pid());
+      new ProcessBuilder("kill", "-9", self).start();
+    } catch (IOException impossible) {
+      throw new IllegalStateException(impossible);
+    }
+    Thread.sleep(Long.MAX_VALUE);
+  }
+
+  private static void ask(RoutingClient client) throws IOException {
+    var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+      JsonObject given = JsonParser.parseString(line).getAsJsonObject();
+      RouteRequest request =
+          RouteRequest.newBuilder()
+              .setText(given.get("text").getAsString())
+              .setSessionId(given.get("session_id").getAsString())
+              .setUserId(given.get("user_id").getAsString())
+              .setRequestId(given.get("request_id").getAsString())
+              .build();
+      Duration wait =
+          given.has("wait_ms")
+              ? Duration.ofMillis(given.get("wait_ms").getAsLong())
+              : Asked.WAIT_DEFAULT;
+      try {
+        Asked asked = client.ask(request, wait);
+        List<String> turns = asked.turns().stream().map(Turn::getAgentId).toList();
+        say(Map.of("text", asked.text(), "agent_id", asked.agentId(), "turns", turns));
+      } catch (RuntimeException error) {
+        say(Map.of("error", String.valueOf(error.getMessage())));
+      }
+    }
+  }
+}
