@@ -85,8 +85,8 @@ func (e *NoAnswerYetError) Unwrap() error { return context.DeadlineExceeded }
 //
 // session_id is required, so that a repeat finds the session. With the same request_id a repeat waits
 // for the same turn. Ask waits until the deadline of ctx, or else DefaultAskWait; then its error is a
-// *NoAnswerYetError, and the turn goes on. If the agent has no inbox the error names it: Route the
-// message then, and carry it. If the service cannot be reached, Ask fails: an inbox needs it.
+// *NoAnswerYetError, and the turn goes on. If the agent has no inbox and the store's format is
+// older than 2, the error names it: Route the message then, and carry it. If the service cannot be reached, Ask fails: an inbox needs it.
 func (c *Client) Ask(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Asked, error) {
 	if request.GetSessionId() == "" {
 		return nil, errors.New("agentrouting: Ask needs a session_id, so that a repeat finds the session")
@@ -104,7 +104,14 @@ func (c *Client) Ask(ctx context.Context, request *v1.RouteRequest, options ...C
 			cancel()
 		}
 	})()
-	routed, err := c.Route(calls, withRequestID(request), options...)
+	message := withRequestID(request)
+	message.Deliver = v1.Delivery_DELIVERY_INBOX
+	routed, err := c.Route(calls, message, options...)
+	if errors.Is(err, StoreFormat) {
+		// Agents with inboxes can be asked all the same.
+		message.Deliver = v1.Delivery_DELIVERY_UNSPECIFIED
+		routed, err = c.Route(calls, message, options...)
+	}
 	if err != nil {
 		return nil, err
 	}

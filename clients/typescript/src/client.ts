@@ -25,7 +25,8 @@ import {
   type TokenSource,
 } from "./call.js";
 import { Circuit } from "./circuit.js";
-import { RoutingError, Unavailable } from "./errors.js";
+import { RoutingError, StoreFormat, Unavailable } from "./errors.js";
+import { Delivery } from "./gen/agent_routing/v1/dispatch_pb.js";
 import {
   CancelTaskRequestSchema,
   type CancelTaskResponse,
@@ -341,7 +342,8 @@ export class RoutingClient {
    * answered at once. requestId: with the same one a repeat waits for the same turn. waitMs: how
    * long, by default 300,000.
    *
-   * Throws RangeError if the agent has no inbox: then route() the message and carry it. NoAnswerYet
+   * Throws RangeError if the agent has no inbox and the store's format is older than 2: then route()
+   * the message and carry it. NoAnswerYet
    * after waitMs: the turn goes on; ask again with its requestId. Unavailable if the service cannot
    * be reached: an inbox needs it. What route(), status() and listTurns() throw.
    */
@@ -351,7 +353,14 @@ export class RoutingClient {
   ): Promise<Asked> {
     const { waitMs = ASK_MS_DEFAULT, ...others } = options;
     const untilMs = performance.now() + positiveMs("waitMs", waitMs);
-    const routed = await this.route(fields, others);
+    const message = { ...fields, requestId: fields.requestId || newUuid7() };
+    const routed = await this.route({ ...message, deliver: Delivery.INBOX }, others).catch(
+      (error: unknown) => {
+        // Agents with inboxes can be asked all the same.
+        if (error instanceof StoreFormat) return this.route(message, others);
+        throw error;
+      },
+    );
     if (routed.error !== undefined) throw routed.error;
     if (routed.dispatch === undefined) return new Asked(routed);
     checkInbox(routed.dispatch);

@@ -69,7 +69,7 @@ public record Asked(RouteResult route, List<Turn> turns) {
           "ask needs a session id, so that a repeat finds the session");
     }
     long lateNanos = System.nanoTime() + CallInfo.positive("wait", wait).toNanos();
-    RouteResult routed = client.route(request);
+    RouteResult routed = routed(client, RoutingClient.withRequestId(request));
     if (routed.degraded()) {
       throw routed.error();
     }
@@ -101,6 +101,15 @@ public record Asked(RouteResult route, List<Turn> turns) {
         throw new NoAnswerYet(routed, wait);
       }
       watched = afterNextChange(client, watched, Duration.ofNanos(leftNanos));
+    }
+  }
+
+  private static RouteResult routed(RoutingClient client, RouteRequest request) {
+    try {
+      return client.route(request.toBuilder().setDeliver(Delivery.DELIVERY_INBOX).build());
+    } catch (RoutingException.StoreFormat isOld) {
+      // Agents with inboxes can be asked all the same.
+      return client.route(request);
     }
   }
 

@@ -402,7 +402,7 @@ public final class RoutingClient implements AutoCloseable {
    * answered at once. session_id is required; a repeat with the request_id waits for the same turn.
    *
    * @throws NoAnswerYet after the wait: the turn goes on
-   * @throws IllegalArgumentException if the agent has no inbox: route the message and carry it
+   * @throws IllegalArgumentException if the agent has no inbox, and the store is older than format 2
    */
   public Asked ask(RouteRequest request, Duration wait) {
     return Asked.by(this, request, wait);
