@@ -15,6 +15,7 @@ INSTALLED := $(VENV)/.installed
 LISTEN ?= 127.0.0.1:50051
 STORE ?= sqlite:///var/routing.db
 AGENTS ?= routing_service/examples/tax.yaml
+CONSOLE ?= 127.0.0.1:50080
 
 # The contract as it last landed, as a buf image: what `make lint` holds the next one to. A file
 # rather than a commit, so that the check needs no git and a shallow clone has it too.
@@ -33,9 +34,9 @@ $(INSTALLED): pyproject.toml clients/python/pyproject.toml topics_embeddings/pyp
 	@touch $@
 
 .PHONY: run
-run: $(INSTALLED) ## serve the tax example on 127.0.0.1:50051, sessions in var/routing.db
+run: $(INSTALLED) ## serve the tax example on 127.0.0.1:50051, its console on http://127.0.0.1:50080
 	@mkdir -p var
-	@exec $(BIN)/agent-routing serve --listen $(LISTEN) --store $(STORE) --agents $(AGENTS)
+	@exec $(BIN)/agent-routing serve --listen $(LISTEN) --store $(STORE) --agents $(AGENTS) --console-listen $(CONSOLE)
 
 .PHONY: test
 test: $(INSTALLED) ## run the tests on all cores; some, also long ones: make test args="-k sticky"
@@ -117,6 +118,10 @@ protos-check: $(INSTALLED) ## check that the generated code is what protos/ gene
 	@$(BIN)/python scripts/make_protos.py --check
 	@$(BIN)/python scripts/make_errors.py --check
 	@$(BIN)/python scripts/make_sync.py --check
+
+.PHONY: console
+console: $(INSTALLED) ## build the console's page from console/ into the package; needs Node
+	@$(BIN)/python scripts/console.py build
 
 .PHONY: stubs
 stubs: $(INSTALLED) ## generate the contract's code for the other clients; needs their toolchains

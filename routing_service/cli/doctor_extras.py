@@ -13,15 +13,13 @@ from routing_service.cli.doctor_checks import Finding
 from routing_service.settings.settings import Settings
 from routing_service.telemetry.otlp import MODULES as OTEL_MODULES
 
+_WEB: Final = ("connectrpc", "h11", "protobuf", "starlette", "uvicorn")
+
 _NEEDS: Final[tuple[tuple[str, Callable[[Settings], bool], str, tuple[str, ...]], ...]] = (
     ("traces", lambda it: it.traces != "off", "otel", OTEL_MODULES),
     ("metrics", lambda it: it.metrics != "off", "otel", OTEL_MODULES),
-    (
-        "web_listen",
-        lambda it: bool(it.web_listen),
-        "web",
-        ("connectrpc", "h11", "protobuf", "starlette", "uvicorn"),
-    ),
+    ("web_listen", lambda it: bool(it.web_listen), "web", _WEB),
+    ("console_listen", lambda it: bool(it.console_listen), "web", _WEB),
     ("sign_in", lambda it: "oidc" in it.sign_in, "oidc", ("jwt", "cryptography")),
     ("sign_in", lambda it: "mtls" in it.sign_in, "mtls", ("cryptography",)),
 )

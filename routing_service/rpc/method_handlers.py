@@ -23,13 +23,11 @@ from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
 from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.refusals import HandoffRefused
-from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.call_outcome import describe_refusal
 from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.open_streams import OpenStreams, rights_changed
 from routing_service.rpc.ordered_stream import OrderedStream
 from routing_service.rpc.routing.route import stream_error
-from routing_service.rpc.routing_servicer import RoutingServicer
 from routing_service.rpc.rpc_method import (
     MessageMethod,
     Methods,
@@ -81,10 +79,10 @@ def _unnoted(_peer: str) -> None:
 
 
 def service_handlers(
-    routing: RoutingServicer,
-    admin: AdminServicer,
-    observer: CallObserver,
+    routing: Methods,
+    admin: Methods,
     *,
+    observer: CallObserver,
     sign_in: SignIn,
     deadline_default_s: float,
     deadline_max_s: float,
@@ -95,7 +93,7 @@ def service_handlers(
     write_s_max: float = WRITE_S_MAX,
     let_in: Callable[[str], None] = _unnoted,
 ) -> Sequence[grpc.GenericRpcHandler]:
-    """Return the handlers of every RPC in the contract.
+    """Return the handlers of every RPC in the contract, by the methods of its two services.
 
     sign_in: identifies the caller before anything else of a call is read. deadline_default_s: the
     time of a call without a deadline. deadline_max_s: the longest time of a unary call. limits: per
@@ -117,8 +115,8 @@ def service_handlers(
         let_in=let_in,
     )
     return (
-        _service_handler(ROUTING_SERVICE, routing.methods, calls),
-        _service_handler(ADMIN_SERVICE, admin.methods, calls, ((RELEASE_KEY, __version__),)),
+        _service_handler(ROUTING_SERVICE, routing, calls),
+        _service_handler(ADMIN_SERVICE, admin, calls, ((RELEASE_KEY, __version__),)),
     )
 
 

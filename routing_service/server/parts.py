@@ -190,29 +190,75 @@ async def start_web(
     if address is None:
         return None
     try:
-        from routing_service.web.web_listener import WebListener  # noqa: PLC0415 - an extra
+        from routing_service.web.web_listener import WebListener, calls_app  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise SettingsInvalid(
-            (
-                SettingProblem(
-                    "web_listen",
-                    f'web_listen is "{address}", and the web listener is not installed '
-                    f"({error.name}); install agent-routing-service[web]",
-                ),
-            )
-        ) from error
-    return await WebListener.start(
-        address,
+        raise _no_web("web_listen", "the web listener", address, error) from error
+    app = calls_app(
         routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"],
         (routing,),
-        tls=None if tls is None else tls.context(),
         origins=parse_origins(settings.web_origins),
         is_ready=lambda: health.is_ready,
         calls_max=settings.pending_requests_max,
-        connections_max=settings.connections_max,
         receive_bytes_max=RECEIVE_BYTES_MAX,
         waits=waits,
     )
+    return await WebListener.start(
+        address,
+        app,
+        tls=None if tls is None else tls.context(),
+        connections_max=settings.connections_max,
+        waits=waits,
+    )
+
+
+async def start_console(
+    settings: Settings,
+    handlers: Sequence[grpc.GenericRpcHandler],
+    tls: TlsFiles | None,
+    waits: WaitLimits,
+) -> WebListener | None:
+    """Start the console's listener if its address is set. Raises SettingsInvalid, ListenFailed.
+
+    handlers: of both services, whose answers have no text of a conversation.
+    """
+    address = settings.console_address
+    if address is None:
+        return None
+    try:
+        from routing_service.web.console import ConsoleSignIn, console_app  # noqa: PLC0415 - an extra
+        from routing_service.web.web_listener import WebListener  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise _no_web("console_listen", "the console", address, error) from error
+    app = console_app(
+        handlers,
+        ConsoleSignIn(
+            settings.sign_in,
+            issuer=settings.oidc_issuer if settings.console_oidc_client_id else "",
+            client_id=settings.console_oidc_client_id,
+            scopes=settings.console_oidc_scopes,
+        ),
+        calls_max=settings.pending_requests_max,
+        receive_bytes_max=RECEIVE_BYTES_MAX,
+        waits=waits,
+    )
+    try:
+        return await WebListener.start(
+            address,
+            app,
+            tls=None if tls is None else tls.context(),
+            connections_max=settings.connections_max,
+            waits=waits,
+        )
+    except ListenFailed as error:
+        raise ListenFailed(f"{error} (console_listen)") from error
+
+
+def _no_web(name: str, what: str, address: ListenAddress, error: ImportError) -> SettingsInvalid:
+    message = (
+        f'{name} is "{address}", and {what} is not installed ({error.name}); install '
+        "agent-routing-service[web]"
+    )
+    return SettingsInvalid((SettingProblem(name, message),))
 
 
 def _read_registry(settings: Settings) -> Registry:

@@ -85,7 +85,7 @@ async def serve(
         if not stop_asked.is_set():
             log_sign_in(settings)
             _freeze_startup_heap()
-            _announce(server.address, server.web_url)
+            _announce(server.address, server.web_url, server.console_url)
         await stop_asked.wait()
     finally:
         await end_task(reloading)
@@ -192,12 +192,14 @@ def _freeze_startup_heap() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def _announce(address: str, web_url: str) -> None:
+def _announce(address: str, web_url: str, console_url: str) -> None:
     # A closed pipe does not stop the server.
     with suppress(OSError):
         print(f"serving on {address}", flush=True)  # noqa: T201 - what programs wait for
         if web_url:
             print(f"serving browsers on {web_url}", flush=True)  # noqa: T201 - the same
+        if console_url:
+            print(f"console on {console_url}", flush=True)  # noqa: T201 - the operator opens it
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

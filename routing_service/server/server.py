@@ -24,6 +24,7 @@ from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.channelz import channelz_handlers
 from routing_service.rpc.health import HealthService, StoreProbe
+from routing_service.rpc.masked_answers import masked_methods
 from routing_service.rpc.method_handlers import service_handlers
 from routing_service.rpc.open_streams import OpenStreams
 from routing_service.rpc.routing_servicer import RoutingServicer
@@ -42,6 +43,7 @@ from routing_service.server.parts import (
     open_tls_files,
     read_figures,
     shipped_model,
+    start_console,
     start_metrics,
     start_probes,
     start_web,
@@ -228,11 +230,13 @@ class _Listening:
     metrics: ListenAddress | None
     probes: ListenAddress | None
     web: WebListener | None
+    console: WebListener | None
 
     @property
     def ports(self) -> frozenset[int]:
         """The TCP ports that callers connect to."""
-        addresses = [self.main, self.admin, None if self.web is None else self.web.address]
+        pages = (each.address for each in (self.web, self.console) if each is not None)
+        addresses = [self.main, self.admin, *pages]
         return frozenset(each.port for each in addresses if each is not None and each.port)
 
 
@@ -341,6 +345,11 @@ class RoutingServer:
         return "" if self._listening.web is None else self._listening.web.url
 
     @property
+    def console_url(self) -> str:
+        """The URL of the operators' console; "" without one."""
+        return "" if self._listening.console is None else self._listening.console.url
+
+    @property
     def watches(self) -> int:
         """The number of open watches of sessions and of the log."""
         return self._parts.feed.watches
@@ -370,8 +379,8 @@ class RoutingServer:
         _log.info("server_draining", address=self.address, grace_s=grace_s)
         self._parts.drain(self._listening.listeners)
         ending = [self._listening.listeners.stop(grace_s)]
-        if self._listening.web is not None:
-            ending.append(self._listening.web.stop(grace_s))
+        pages = (self._listening.web, self._listening.console)
+        ending += [each.stop(grace_s) for each in pages if each is not None]
         await asyncio.gather(*ending)
         await self._opened.aclose()
         _log.info("server_stopped", address=self.address)
@@ -395,21 +404,24 @@ async def _listen(
     probes = await start_probes(settings, parts.health)
     if probes is not None:
         opened.push_async_callback(probes.close)
-    routing_handler, admin_handler = service_handlers(
-        RoutingServicer(parts.handler, parts.feed, parts.inbox, parts.approvals, parts.live),
-        AdminServicer(
-            parts.store,
-            parts.handler,
-            parts.feed,
-            source=parts.source,
-            switch=parts.switch,
-            stats=parts.stats,
-            clock_us=parts.clock_us,
-            audit_read_max=parts.bounds.audit_read_max,
-            audit_scanned_max=parts.bounds.audit_scanned_max,
-            shown_id=shown_id,
-        ),
-        observer or BugsOnly(),
+    routing_calls = RoutingServicer(
+        parts.handler, parts.feed, parts.inbox, parts.approvals, parts.live
+    )
+    admin_calls = AdminServicer(
+        parts.store,
+        parts.handler,
+        parts.feed,
+        source=parts.source,
+        switch=parts.switch,
+        stats=parts.stats,
+        clock_us=parts.clock_us,
+        audit_read_max=parts.bounds.audit_read_max,
+        audit_scanned_max=parts.bounds.audit_scanned_max,
+        shown_id=shown_id,
+    )
+    handlers_of = partial(
+        service_handlers,
+        observer=observer or BugsOnly(),
         sign_in=parts.signing_in.sign_in,
         deadline_default_s=settings.deadline_default_s,
         deadline_max_s=settings.deadline_max_s,
@@ -420,6 +432,7 @@ async def _listen(
         write_s_max=parts.bounds.write_s_max,
         let_in=signed.add,
     )
+    routing_handler, admin_handler = handlers_of(routing_calls.methods, admin_calls.methods)
     listeners = Listeners(settings, parts.tls, parts.signing_in.sign_in)
     opened.push_async_callback(listeners.stop)
     main, admin = await open_listeners(
@@ -436,6 +449,10 @@ async def _listen(
     )
     if web is not None:
         opened.push_async_callback(web.stop, 0)
+    masked = handlers_of(*masked_methods(routing_calls.methods, admin_calls.methods))
+    console = await start_console(settings, masked, parts.tls, parts.bounds.web_waits)
+    if console is not None:
+        opened.push_async_callback(console.stop, 0)
     listening = _Listening(
         listeners,
         main,
@@ -443,6 +460,7 @@ async def _listen(
         metrics=None if metrics is None else metrics.address,
         probes=None if probes is None else probes.address,
         web=web,
+        console=console,
     )
     _guard(parts, listening.ports, signed, opened)
     return listening
@@ -515,6 +533,7 @@ def _log_started(
         metrics_address=str(listening.metrics or ""),
         probe_address=str(listening.probes or ""),
         web="" if listening.web is None else listening.web.url,
+        console="" if listening.console is None else listening.console.url,
         store=without_secrets(parts.settings.store),
         store_format=store_format,
         registry=parts.settings.agents,

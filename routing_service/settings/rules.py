@@ -69,7 +69,15 @@ def read_values(
 
 
 _EXPOSING: Final = frozenset(
-    {"listen", "web_listen", "admin_listen", "insecure", "sign_in", "tls_certificate_file"}
+    {
+        "listen",
+        "web_listen",
+        "console_listen",
+        "admin_listen",
+        "insecure",
+        "sign_in",
+        "tls_certificate_file",
+    }
 )
 """The settings that together decide whether strangers get in."""
 
@@ -96,8 +104,9 @@ def _exposed(table: Mapping[str, Setting], read: Mapping[str, Any]) -> Iterable[
         return
     flag = table["insecure"].flag
     addresses = {"listen": read["listen"]}
-    if read["web_listen"]:
-        addresses["web_listen"] = read["web_listen"]
+    for name in ("web_listen", "console_listen"):
+        if read[name]:
+            addresses[name] = read[name]
     if read["admin_listen"] not in ADMIN_PLACES:
         addresses["admin_listen"] = read["admin_listen"]
     if read["sign_in"] == "none":
@@ -146,6 +155,14 @@ def _missing(table: Mapping[str, Setting], read: Mapping[str, Any]) -> Iterable[
             yield name, f", and {other} is missing; give {table[other].flag}"
     if read["admin_listen"] == read["listen"] and not read["listen"].endswith(":0"):
         yield "admin_listen", ", which is also listen; write main to share one address"
+    if read["console_oidc_client_id"] and TENANT_MARK in read["oidc_issuer"]:
+        yield (
+            "console_oidc_client_id",
+            (
+                f", and oidc_issuer has {TENANT_MARK}: the page would not know where to sign in; "
+                "leave it out and paste tokens, or give the issuer of one tenant"
+            ),
+        )
 
 
 def _issuer_problems(

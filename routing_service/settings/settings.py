@@ -74,6 +74,22 @@ class Settings:
         Words("origins such as https://chat.example.org, separated by commas", parse_origins),
         "the origins of pages that may call the web listener; empty = none",
     )
+    console_listen: str = _setting(
+        "",
+        Words("HOST:PORT", _parse_optional_address),
+        "the address of the operators' console (web pages), written as listen; empty = none",
+    )
+    console_oidc_client_id: str = _setting(
+        "",
+        Words("the client id of a public client"),
+        "client id with which the console's page signs in at oidc_issuer (code flow with PKCE); "
+        "empty = the page asks for a token",
+    )
+    console_oidc_scopes: str = _setting(
+        "openid",
+        Words("scopes, separated by spaces"),
+        "scopes that the console's page asks for at oidc_issuer; separated by spaces",
+    )
     store: str = _setting(
         "sqlite:///var/routing.db",
         Words("a store URL such as sqlite:///var/routing.db"),
@@ -382,6 +398,11 @@ class Settings:
     def web_address(self) -> ListenAddress | None:
         """``web_listen``, parsed; None if there is no web listener."""
         return parse_listen_address(self.web_listen) if self.web_listen else None
+
+    @property
+    def console_address(self) -> ListenAddress | None:
+        """``console_listen``, parsed; None if empty."""
+        return _parse_optional_address(self.console_listen)
 
 
 SETTINGS: Final[Mapping[str, Setting]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -20,6 +21,9 @@ from routing_service.web.wait_limits import DEFAULT_WAITS
 
 PREFLIGHT_S_MAX: Final = 7_200
 """How long browsers may cache the answer to a preflight. No browser caches it for longer."""
+
+ORIGIN_CHARS_MAX: Final = 200
+"""What a message quotes of an origin."""
 
 REQUEST_HEADERS: Final = (
     "authorization",
@@ -55,12 +59,15 @@ class OriginCheck:
         origins: frozenset[str],
         *,
         body_s_max: float = DEFAULT_WAITS.body_s_max,
+        problem_of: Callable[[Scope], str] | None = None,
     ) -> None:
         """Check requests to an application.
 
         origins: of the pages that may call it. body_s_max: how long a body may take to arrive.
+        problem_of: returns why a request may not call, or ""; None = by the origins.
         """
         self._origins = origins
+        self._problem_of = problem_of or self._stranger
         self._body_s_max = body_s_max
         self._app = CORSMiddleware(
             app,
@@ -76,18 +83,12 @@ class OriginCheck:
         if scope["type"] != "http":
             return  # No websockets, no lifespan.
         headers = scope["headers"]
-        for name, value in headers:
-            if name == b"origin" and value.decode("latin-1") not in self._origins:
-                origin = value.decode("latin-1")[:200]
-                path = scope["path"][:PATH_CHARS_MAX]
-                _log.info("origin_refused", origin=origin, url_path=path)
-                await _refuse(
-                    send,
-                    403,
-                    "permission_denied",
-                    f'pages of "{origin}" may not call this service; add the origin to web_origins',
-                )
-                return
+        if problem := self._problem_of(scope):
+            origin = dict(headers).get(b"origin", b"").decode("latin-1")[:ORIGIN_CHARS_MAX]
+            path = scope["path"][:PATH_CHARS_MAX]
+            _log.info("origin_refused", origin=origin, url_path=path)
+            await _refuse(send, 403, "permission_denied", problem)
+            return
         send = logging_refusals(scope, send)
         for name, value in headers:
             if not _is_utf8(value):
@@ -111,6 +112,16 @@ class OriginCheck:
             return
         request = _Request(receive, send, self._body_s_max)
         await self._app(scope, request.receive, request.send)
+
+    def _stranger(self, scope: Scope) -> str:
+        """Return the problem of a page whose origin is not in the settings."""
+        for name, value in scope["headers"]:
+            if name == b"origin" and value.decode("latin-1") not in self._origins:
+                origin = value.decode("latin-1")[:ORIGIN_CHARS_MAX]
+                return (
+                    f'pages of "{origin}" may not call this service; add the origin to web_origins'
+                )
+        return ""
 
 
 class _Request:

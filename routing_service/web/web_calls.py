@@ -175,17 +175,19 @@ class WebService(ConnectASGIApplication[None]):
         *,
         calls_max: int,
         receive_bytes_max: int,
+        only: frozenset[str] | None = None,
     ) -> None:
         """Serve a service's RPCs by the handlers.
 
         calls_max: unary calls at a time; others are refused unread. receive_bytes_max: per
-        request.
+        request. only: the names of the RPCs that are served; None = all.
         """
         self._described = described
         self._admission = _Admission(calls_max)
         endpoints = {
             f"/{described.full_name}/{method.name}": self._endpoint(method, handlers)
             for method in described.methods
+            if only is None or method.name in only
         }
         super().__init__(
             service=None,

@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
@@ -66,42 +67,20 @@ class WebListener:
     async def start(
         cls,
         address: ListenAddress,
-        service: ServiceDescriptor,
-        handlers: Sequence[grpc.GenericRpcHandler],
+        app: ASGIApp,
         *,
         tls: ssl.SSLContext | None,
-        origins: frozenset[str],
-        is_ready: Callable[[], bool],
-        calls_max: int,
         connections_max: int,
-        receive_bytes_max: int,
         waits: WaitLimits = DEFAULT_WAITS,
     ) -> WebListener:
-        """Serve a service's handlers over HTTP.
+        """Serve an application, which checks the origin of its calls itself.
 
-        tls: None = plain HTTP. origins: of pages that may call. is_ready: for GET /readyz.
-        calls_max: unary calls at a time. connections_max: more are answered 503.
-        receive_bytes_max: of one request. waits: for clients.
+        tls: None = plain HTTP. connections_max: more are answered 503. waits: for clients.
         Raises ListenFailed.
         """
-        calls = WebService(
-            service, handlers, calls_max=calls_max, receive_bytes_max=receive_bytes_max
-        )
-
-        async def readyz(_request: Request) -> Response:
-            note_handled()  # Not a call: orchestrators ask every second until it is ready.
-            return _READY if is_ready() else _NOT_READY
-
-        app = Starlette(
-            routes=[
-                Route("/livez", lambda _request: _READY, methods=["GET"]),
-                Route("/readyz", readyz, methods=["GET"]),
-                Mount("/", app=calls),
-            ],
-        )
         sock = _bind(address)
         config = _Config(
-            OriginCheck(app, origins, body_s_max=waits.body_s_max),
+            app,
             http=_Connection,
             ws="none",
             lifespan="off",
@@ -147,6 +126,37 @@ class WebListener:
         self._socket.close()
         if self.address.unix_path:
             _unlink(self.address.unix_path)
+
+
+def calls_app(
+    service: ServiceDescriptor,
+    handlers: Sequence[grpc.GenericRpcHandler],
+    *,
+    origins: frozenset[str],
+    is_ready: Callable[[], bool],
+    calls_max: int,
+    receive_bytes_max: int,
+    waits: WaitLimits = DEFAULT_WAITS,
+) -> ASGIApp:
+    """Return the application that serves a service's handlers to pages of other origins.
+
+    origins: of pages that may call. is_ready: for GET /readyz. calls_max: unary calls at a time.
+    receive_bytes_max: of one request. waits: for clients.
+    """
+    calls = WebService(service, handlers, calls_max=calls_max, receive_bytes_max=receive_bytes_max)
+
+    async def readyz(_request: Request) -> Response:
+        note_handled()  # Not a call: orchestrators ask every second until it is ready.
+        return _READY if is_ready() else _NOT_READY
+
+    app = Starlette(
+        routes=[
+            Route("/livez", lambda _request: _READY, methods=["GET"]),
+            Route("/readyz", readyz, methods=["GET"]),
+            Mount("/", app=calls),
+        ],
+    )
+    return OriginCheck(app, origins, body_s_max=waits.body_s_max)
 
 
 class _Config(uvicorn.Config):

@@ -266,7 +266,7 @@ def post(url, authority, files, metadata=()):
             return error.code, json.load(error)
 
 
-async def test_web_listener_asks_for_the_certificate_too(start, authority, tmp_path):
+async def test_web_listener_and_console_ask_for_the_certificate_too(start, authority, tmp_path):
     """With an authority set, every connection needs one; it signs in the same as over gRPC."""
     callers = tmp_path / "callers.toml"
     callers.write_text(CALLERS)
@@ -274,6 +274,7 @@ async def test_web_listener_asks_for_the_certificate_too(start, authority, tmp_p
     keys.write_bytes(good_set())
     server = await start(
         web_listen="127.0.0.1:0",
+        console_listen="127.0.0.1:0",
         sign_in="oidc+mtls",
         tls_client_authority_file=str(authority.path),
         callers_file=str(callers),
@@ -300,6 +301,14 @@ async def test_web_listener_asks_for_the_certificate_too(start, authority, tmp_p
     assert (await asked(authority, nul))[0] == 401
     with_token = bearer(sign(claims()))
     assert (await asked(authority, stranger, with_token))[0] == 200
+
+    async def asked_of_console(*given):
+        return await asyncio.to_thread(post, server.console_url, *given)
+
+    with pytest.raises(OSError):  # noqa: PT011 - the same
+        await asked_of_console(authority, None)
+    assert (await asked_of_console(authority, sam))[0] == 200
+    assert (await asked_of_console(authority, stranger))[0] == 401
 
     # From now on another authority is trusted, and this one is not.
     renewed = Authority(other, "renewed")

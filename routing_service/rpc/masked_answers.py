@@ -1,0 +1,157 @@
+"""The calls of the console, and their answers without the texts of conversations.
+
+Rule: a field that holds text is sent only if SHOWN names it. A field that is added to the contract
+is therefore hidden until someone decides that operators may see it without a right to read texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from agent_routing.v1 import admin_service_pb2, routing_service_pb2
+from routing_service.auth.caller import Caller
+from routing_service.rpc.rpc_method import Methods, RpcAnswer, StreamMethod, UnaryMethod
+from routing_service.telemetry.call_record import CallRecord
+
+CONSOLE_CALLS: Final[Mapping[str, frozenset[str]]] = {
+    "RoutingService": frozenset({"ListAgents", "Status"}),
+    "AdminService": frozenset({"ListSessions", "WatchEvents"}),
+}
+"""The RPCs that the console's pages call, by service. Its listener serves no others."""
+
+SHOWN: Final = frozenset(
+    {
+        # Ids and positions.
+        "agent_id",
+        "agent_ids",
+        "cursor",
+        "event_id",
+        "from_agent_id",
+        "home_agent_id",
+        "next_page_token",
+        "next_request_id",
+        "owner",
+        "previous_agent_id",
+        "registry_version",
+        "request_id",
+        "session_id",
+        "suggestion_id",
+        "task_id",
+        "tenant",
+        "turn_request_id",
+        # How a session is addressed.
+        "channel",
+        "locale",
+        # The registry's own texts about an agent.
+        "color",
+        "description",
+        "display_name",
+        "icon",
+        # Words of the contract.
+        "command",
+        "method",
+        "rule",
+        "Unreadable.reason",
+    }
+)
+"""Names of the fields whose text is sent, in every message or in the one named before the dot.
+Other fields with the name reason have the text of a person or a model."""
+
+_TEXT_TYPES: Final = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
+
+_FREE_FORM: Final = frozenset(
+    {"google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value"}
+)
+"""Messages whose content the contract does not name."""
+
+
+def masked_methods(routing: Methods, admin: Methods) -> tuple[Methods, Methods]:
+    """Return the methods of both services; those of the console answer without texts.
+
+    The listener serves CONSOLE_CALLS alone, so the others stay as they are.
+    """
+    services = (
+        (routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"], routing),
+        (admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"], admin),
+    )
+    masked: list[Methods] = []
+    for service, methods in services:
+        served = CONSOLE_CALLS[service.name]
+        masked.append(
+            {
+                name: _masked(service.methods_by_name[name], method) if name in served else method
+                for name, method in methods.items()
+            }
+        )
+    return masked[0], masked[1]
+
+
+def hide_texts(message: Message) -> None:
+    """Clear every text of a message, and of the messages in it, that SHOWN does not name."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            if field.type in _TEXT_TYPES and not _is_shown(field):
+                message.ClearField(field.name)
+        elif field.message_type.full_name in _FREE_FORM:
+            message.ClearField(field.name)
+        elif field.message_type.GetOptions().map_entry:
+            if _has_text(field.message_type):
+                message.ClearField(field.name)
+        elif field.is_repeated:
+            for each in value:
+                hide_texts(each)
+        else:
+            hide_texts(value)
+
+
+def _is_shown(field: FieldDescriptor) -> bool:
+    owner = field.containing_type
+    assert owner is not None, "a message lists its own fields alone"
+    return field.name in SHOWN or f"{owner.name}.{field.name}" in SHOWN
+
+
+def _has_text(entry: Descriptor) -> bool:
+    return any(
+        field.message_type is not None or field.type in _TEXT_TYPES for field in entry.fields
+    )
+
+
+def _masked(described: MethodDescriptor, method: Callable[..., Any]) -> Callable[..., Any]:
+    answer_class = GetMessageClass(described.output_type)
+    if described.server_streaming:
+        return _masked_stream(answer_class, method)
+    return _masked_unary(answer_class, method)
+
+
+def _masked_unary(answer_class: type[Message], method: UnaryMethod) -> UnaryMethod:
+    async def answer(caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
+        answered = await method(caller, data, record)
+        return RpcAnswer(_without_texts(answer_class, answered.body), answered.replayed)
+
+    return answer
+
+
+def _masked_stream(answer_class: type[Message], method: StreamMethod) -> StreamMethod:
+    async def stream(
+        caller: Caller, data: bytes, record: CallRecord
+    ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
+        bodies = method(caller, data, record)
+        try:
+            async for body, position in bodies:
+                yield _without_texts(answer_class, body), position
+        finally:
+            await bodies.aclose()
+
+    return stream
+
+
+def _without_texts(answer_class: type[Message], body: bytes) -> bytes:
+    message = answer_class.FromString(body)
+    message.DiscardUnknownFields()
+    hide_texts(message)
+    return message.SerializeToString()

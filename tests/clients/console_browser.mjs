@@ -1,0 +1,76 @@
+// Opens the console in headless Chromium, does what is asked of it, and prints what it showed as JSON.
+//
+//   node console_browser.mjs '{"modules": …, "chromium": …, "folder": …, "steps": […]}'
+//
+// modules: the folder with the packages. folder: for the browser's own files and for screenshots. Each
+// step is a list of a name and its arguments; its result, if it has one, is printed in its place.
+
+import { createRequire } from "node:module";
+import { join } from "node:path";
+
+const { modules, chromium: executablePath, folder, steps } = JSON.parse(process.argv[2]);
+const { chromium } = createRequire(join(modules, "package.json"))("playwright-core");
+const { AxeBuilder } = createRequire(join(modules, "package.json"))("@axe-core/playwright");
+
+/** Longer than any step takes, also on a busy machine. */
+const WAIT_MS_MAX = 60_000;
+
+const browser = await chromium.launch({
+  executablePath,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"],
+});
+// axe needs a page of its own context.
+const context = await browser.newContext({ viewport: { width: 1200, height: 760 }, locale: "en" });
+context.setDefaultTimeout(WAIT_MS_MAX);
+const page = await context.newPage();
+const mistakes = [];
+const requests = [];
+page.on("pageerror", (error) => mistakes.push(String(error)));
+page.on("console", (message) => {
+  if (message.type() === "error" && !message.text().includes("Failed to load resource")) {
+    mistakes.push(message.text());
+  }
+});
+page.on("request", (request) => requests.push(new URL(request.url()).origin));
+
+const doing = {
+  open: (url) => page.goto(url),
+  back: () => page.goBack(),
+  fill: (selector, text) => page.fill(selector, text),
+  select: (selector, value) => page.selectOption(selector, value),
+  click: (selector) => page.click(selector),
+  press: (key) => page.keyboard.press(key),
+  wait: (selector) => page.waitForSelector(selector),
+  gone: (selector) => page.waitForSelector(selector, { state: "detached" }),
+  text: async (selector) => (await page.locator(selector).allInnerTexts()).map(plain),
+  focused: () => page.evaluate(() => document.activeElement?.getAttribute("name")),
+  query: () => new URL(page.url()).search,
+  stored: () => page.evaluate(() => [document.cookie, Object.keys(sessionStorage)]),
+  size: (width, height) => page.setViewportSize({ width, height }),
+  scheme: (colorScheme) => page.emulateMedia({ colorScheme }),
+  wide: () => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
+  shot: (name) => page.screenshot({ path: join(folder, `${name}.png`) }),
+  axe: async () => {
+    const { violations } = await new AxeBuilder({ page }).analyze();
+    return violations.map((each) => `${each.id}: ${each.nodes.map((node) => node.html)}`);
+  },
+};
+
+function plain(text) {
+  return text.replaceAll(/\s+/g, " ").trim();
+}
+
+const results = [];
+for (const [name, ...given] of steps) {
+  try {
+    const result = await doing[name](...given);
+    if (!["open", "back", "wait", "gone", "shot", "select"].includes(name)) {
+      if (result !== undefined) results.push(result);
+    }
+  } catch (error) {
+    const shown = plain(await page.locator("body").innerText());
+    throw new Error(`${name} ${given}: ${error.message}\nthe page has: ${shown}\n${mistakes}`);
+  }
+}
+await browser.close();
+console.log(JSON.stringify({ results, mistakes, origins: [...new Set(requests)] }));
