@@ -118,10 +118,11 @@ func (c *Client) Ask(ctx context.Context, request *v1.RouteRequest, options ...C
 	if routed.Degraded {
 		return nil, routed.Err
 	}
-	if routed.GetDispatch() == nil {
+	if routed.GetDispatch() == nil && !routed.GetQueued() {
 		return &Asked{Route: routed}, nil
 	}
-	if routed.GetDispatch().GetDelivery() != v1.Delivery_DELIVERY_INBOX {
+	// A message that waits (double_text: queue) is dispatched later, as its turn then says.
+	if !routed.GetQueued() && routed.GetDispatch().GetDelivery() != v1.Delivery_DELIVERY_INBOX {
 		return nil, fmt.Errorf("agentrouting: agent %q has no inbox; carry request %s to it, or set delivery: inbox for it in the registry",
 			routed.AgentID(), routed.GetRequestId())
 	}

@@ -22,9 +22,10 @@ from routing_service.core.commands import (
 from routing_service.core.draft import Draft
 from routing_service.core.errors import session_erased, unknown_session
 from routing_service.core.kept_moves import settle_session
+from routing_service.core.queued_messages import Blocker, blocking_turn
 from routing_service.core.registry import Registry
 from routing_service.core.route_lines import Arrival, RouteLine, choose_line
-from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.session import SessionState
 from routing_service.core.slash_commands import ParsedCommand, may_be_command, parse
 
 
@@ -34,7 +35,7 @@ class Case(msgspec.Struct, frozen=True):
     is_new: the session begins with it. The rest is about messages (Route). mid_task: see
     is_mid_task(). parsed: the command in the text. line, agent_id: of Route, for ordinary text that
     topic detection does not send elsewhere; None, "" for a command and for an answer to a
-    suggestion. blocked_by: the open turn because of which this registry refuses the message.
+    suggestion. blocked_by: because of which this registry refuses the message, or lets it wait.
     """
 
     draft: Draft
@@ -44,7 +45,7 @@ class Case(msgspec.Struct, frozen=True):
     parsed: ParsedCommand | None = None
     line: RouteLine | None = None
     agent_id: str = ""
-    blocked_by: OpenTurn | None = None
+    blocked_by: Blocker | None = None
 
 
 _OF_A_SESSION = (ClearActiveAgent, CancelTask, CompleteTurn, KeepTurn, ResumeTask)
@@ -105,10 +106,10 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
             # Commands see the lock and the active agent before their time-outs: /supervisor ends
             # them anyway, and /status only shows what would expire.
             return Case(draft, command, is_new, mid_task, parsed)
-    blocked_by = None
+    blocked_by: Blocker | None = None
     # While an approval is pending no turn can move anything, so none is in the way.
-    if draft.registry.double_text_rejects and draft.state.paused is None:
-        blocked_by = draft.state.live_turn
+    if draft.registry.is_one_at_a_time and draft.state.paused is None:
+        blocked_by = blocking_turn(draft.state, draft.registry)
     expired = ownership.expire_ownership(draft)
     arrival = Arrival(draft, draft.state, command.stickiness_enabled, expired)
     line = choose_line(arrival)

@@ -270,13 +270,15 @@ class ResumeTask(msgspec.Struct, frozen=True):
 
 
 class Expire(msgspec.Struct, frozen=True):
-    """The service's own: apply the time-outs that have passed.
+    """The service's own: apply the time-outs that have passed, and send on what has waited.
 
     child_seed: makes the id of the request with which an agent goes on whose approval has expired;
-    "" = such an agent goes on later.
+    "" = such an agent goes on later. new_task_id: an unused id.
     """
 
     child_seed: str = ""
+    new_task_id: str = ""
+    stickiness_enabled: bool = True
 
 
 class Abandon(msgspec.Struct, frozen=True):
@@ -420,6 +422,7 @@ class Decision(msgspec.Struct, frozen=True):
     task_id: the task the answer names. status: of a completed turn. text: the agent's, without
     markers. agent_id: the agent that gets the next message, after a handoff or a clear. topic: None
     if topics are off or could not count. is_vote: an approval that does not decide yet.
+    queued: a message waits for the answer to the one before.
     """
 
     events: tuple[Event, ...] = ()
@@ -435,3 +438,4 @@ class Decision(msgspec.Struct, frozen=True):
     suggestion: SuggestionPlan | None = None
     topic: TopicNote | None = None
     is_vote: bool = False
+    queued: bool = False

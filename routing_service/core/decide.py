@@ -96,7 +96,7 @@ def decide_case(case: Case, facts: Facts) -> Decided:
         case ReportDegraded():
             decision = decide_report(draft, command, is_new=case.is_new)
         case Expire():
-            decision = Decision() if case.is_new else decide_expire(draft, command.child_seed)
+            decision = Decision() if case.is_new else decide_expire(draft, command, facts)
         case Abandon():
             decision = Decision() if case.is_new else decide_abandon(draft, command)
         case Erase():

@@ -298,6 +298,32 @@ class CommandHandled(
     next_task_id: str = ""
 
 
+class MessageQueued(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_queued"
+):
+    """A user's message waits for the answer to the one before. From format 2 on.
+
+    Its fields are as of the message that it becomes. task_id: as asked for, "" for none.
+    """
+
+    request_id: str
+    task_id: str = ""
+    text: str = ""
+    items: tuple[Item, ...] = ()
+    metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
+    task_expire_us: int | None = None
+    inbox: bool = False
+
+
+class MessageDequeued(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_dequeued"
+):
+    """A message no longer waits. cause: routed (by the events after it) | reset | clear | lost."""
+
+    request_id: str
+    cause: str
+
+
 class TurnExtended(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_extended"
 ):
@@ -552,6 +578,8 @@ Event = (
     | TurnAbandoned
     | TurnExtended
     | StepsReported
+    | MessageQueued
+    | MessageDequeued
     | TurnCompleted
     | AgentHandedOff
     | AgentCleared

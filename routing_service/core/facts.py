@@ -13,6 +13,7 @@ import msgspec
 
 from routing_service.core.case import Case
 from routing_service.core.commands import (
+    Abandon,
     AskApproval,
     CancelTask,
     ClearActiveAgent,
@@ -27,7 +28,7 @@ from routing_service.core.commands import (
     SetActiveAgent,
     TopicOpinion,
 )
-from routing_service.core.events import MessageRouted
+from routing_service.core.events import MessageQueued, MessageRouted
 from routing_service.core.markers import may_hold_marker
 from routing_service.core.suggestions import takes_plain_answers
 from routing_service.core.topic_switch import TopicInquiry, inquiry, may_ask
@@ -116,6 +117,12 @@ class OfferedMessage(Fact[MessageRouted | None], frozen=True):
     message_revision: int
 
 
+class QueuedText(Fact[MessageQueued | None], frozen=True):
+    """The message that waits longest, which a change holds; None if it cannot be read back."""
+
+    message_revision: int
+
+
 class StoreFormat(Fact[int], frozen=True):
     """The store's format number: which forms this change may be stored in."""
 
@@ -165,7 +172,7 @@ def topic_asked(case: Case) -> TopicInquiry | None:
 def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[Fact[Any]]:
     before = case.draft.before
     needed: list[Fact[Any]] = []
-    if command.inbox and not case.draft.registry.is_all_inbox:
+    if (command.inbox and not case.draft.registry.is_all_inbox) or case.blocked_by is not None:
         needed.append(StoreFormat())
     # A caller's own id names, read as one of the service's, a revision far beyond the last.
     if revision_of_child(command.request_id) <= before.revision:
@@ -241,6 +248,11 @@ def _needs_of_task(case: Case, command: ResumeTask | CancelTask, _: Facts) -> li
     return [StoredTaskStatus(command.task_id)]
 
 
+def _needs_of_expiry(case: Case, _command: Expire, _found: Facts) -> list[Fact[Any]]:
+    queued = case.draft.before.queued
+    return [QueuedText(queued[0].message_revision)] if queued else []
+
+
 def _needs_nothing(_case: Case, _command: Any, _found: Facts) -> list[Fact[Any]]:
     return []
 
@@ -254,6 +266,7 @@ _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     CancelTask: _needs_of_task,
     ClearActiveAgent: _needs_nothing,
     ReportDegraded: _needs_nothing,
-    Expire: _needs_nothing,
+    Expire: _needs_of_expiry,
+    Abandon: _needs_nothing,
     Erase: _needs_nothing,
 }

@@ -219,6 +219,8 @@ def clear_all(draft: Draft, cause: str, reason: str = "") -> None:
     """Clear, cancel the open task, and abandon every open turn."""
     for turn in draft.state.open_turns:
         abandon(draft, turn, cause)
+    for queued in draft.state.queued:
+        draft.add(ev.MessageDequeued(request_id=queued.request_id, cause=cause))
     task = draft.state.open_task
     if task is not None:
         approvals.withdraw(draft, cause)

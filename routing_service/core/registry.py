@@ -413,6 +413,8 @@ class Registry:
     limits: Limits = field(default_factory=Limits)
     # A second message while a turn is open is refused.
     double_text_rejects: bool = False
+    # A second message waits while the turn of the first is in an inbox.
+    double_text_queues: bool = False
     # Names of slash commands, without the slash, that this registry switches off.
     disabled_commands: frozenset[str] = frozenset()
     # The registry's further words for slash commands, folded, with the command of each.
@@ -428,6 +430,8 @@ class Registry:
     _ids_by_name: Mapping[str, str] = field(init=False, repr=False, compare=False)
     # Whether any agent is idle after some time; derived as well.
     has_idle_time_outs: bool = field(init=False, repr=False, compare=False)
+    # Whether a second message is refused or waits; derived as well.
+    is_one_at_a_time: bool = field(init=False, repr=False, compare=False)
     # Whether any agent has an inbox; derived as well.
     has_inboxes: bool = field(init=False, repr=False, compare=False)
     # The turn timeouts of agents that have their own; derived as well.
@@ -450,6 +454,8 @@ class Registry:
         )
         inboxes = any(agent.has_inbox for agent in self.agents.values())
         object.__setattr__(self, "has_inboxes", inboxes)
+        one = self.double_text_rejects or self.double_text_queues
+        object.__setattr__(self, "is_one_at_a_time", one)
         own = {a.agent_id: a.turn_timeout_us for a in self.agents.values() if a.turn_timeout_us}
         object.__setattr__(self, "turn_timeouts_us", own)
         usual_us = self.limits.turn_timeout_us

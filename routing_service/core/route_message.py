@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from routing_service.core import approvals, ownership, suggestions, topic_switch
 from routing_service.core import events as ev
-from routing_service.core.case import Case
+from routing_service.core.case import Case, is_mid_task
 from routing_service.core.commands import (
     Decision,
     DispatchPlan,
@@ -27,12 +27,14 @@ from routing_service.core.facts import (
     IsServiceRequest,
     OfferedMessage,
     PlainAnswer,
+    QueuedText,
     StoredTaskStatus,
     StoreFormat,
     TopicVerdict,
 )
-from routing_service.core.keep_turn import check_format
-from routing_service.core.route_lines import AWAY_LINE, why_away
+from routing_service.core.keep_turn import WORK_FORMAT, check_format
+from routing_service.core.queued_messages import Blocker, is_next_due, queue_message
+from routing_service.core.route_lines import AWAY_LINE, Arrival, choose_line, why_away
 from routing_service.core.session import OpenSuggestion, OpenTurn
 from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.user_commands import answer_command
@@ -72,11 +74,9 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     of an answer to a suggestion UNKNOWN_SUGGESTION, HANDOFF_REFUSED.
     """
     draft, mid_task, line = case.draft, case.mid_task, case.line
-    if command.task_expire_us is not None and command.task_expire_us <= draft.now_us:
-        raise invalid_field("task_expire_time", "is in the past; give a later time or leave it out")
+    if command.task_expire_us is not None or command.inbox:
+        command = _checked(draft, command, facts)
     _refuse_known_request(draft, command, facts)
-    if command.inbox:
-        command = _delivered(draft, command, facts)
     if command.quick_reply_id:
         return _decide_quick_reply(draft, command, facts, mid_task=mid_task)
     if line is None:
@@ -85,8 +85,8 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
         accepted = _decide_plain_answer(draft, command, facts, mid_task=mid_task)
         if accepted is not None:
             return accepted
-    if case.blocked_by is not None:
-        raise _double_text(draft, case.blocked_by)
+    if case.blocked_by is not None and (waits := _behind(case, command, facts)) is not None:
+        return waits
     choice = Choice(case.agent_id, line.reasons[0], command.text, command.items)
     if line is AWAY_LINE:
         choice = replace(choice, detail=why_away(draft))
@@ -121,15 +121,32 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     )
 
 
-def _delivered(draft: Draft, command: RouteMessage, facts: Facts) -> RouteMessage:
-    """Return a message for inboxes. Where all agents have one there is nothing to store of it.
+def _checked(draft: Draft, command: RouteMessage, facts: Facts) -> RouteMessage:
+    """Check what few messages have. One for inboxes has nothing to store if all agents have one.
 
-    Raises STORE_FORMAT.
+    Raises INVALID_FIELD, STORE_FORMAT.
     """
+    if command.task_expire_us is not None and command.task_expire_us <= draft.now_us:
+        raise invalid_field("task_expire_time", "is in the past; give a later time or leave it out")
+    if not command.inbox:
+        return command
     if draft.registry.is_all_inbox:
         return replace(command, inbox=False)
     check_format(draft, facts.of(StoreFormat), "deliver: INBOX for agents without an inbox")
     return command
+
+
+def _behind(case: Case, command: RouteMessage, facts: Facts) -> Decision | None:
+    """Let a message wait for the one before, or refuse it; None in a store that cannot hold it.
+
+    Raises TURN_OPEN.
+    """
+    assert case.blocked_by is not None
+    if not case.draft.registry.double_text_queues:
+        raise _double_text(case.draft, case.blocked_by)
+    if facts.of(StoreFormat) < WORK_FORMAT:
+        return None
+    return queue_message(case.draft, command)
 
 
 def _notice(draft: Draft) -> ReplySpec | None:
@@ -303,8 +320,9 @@ def _refuse_known_request(draft: Draft, command: RouteMessage, facts: Facts) -> 
         )
 
 
-def _double_text(draft: Draft, live: OpenTurn) -> RoutingError:
+def _double_text(draft: Draft, live: Blocker) -> RoutingError:
     """Refuse a message while the turn of an earlier one is open."""
+    assert isinstance(live, OpenTurn)
     return RoutingError(
         Reason.TURN_OPEN,
         f'request "{live.request_id}" of agent "{live.holder}" is still open, and this '
@@ -390,6 +408,35 @@ def _dispatch(
         routed, plan = replace(routed, inbox=True), replace(plan, inbox=True)
     draft.add(routed)
     return plan
+
+
+def send_on(draft: Draft, facts: Facts, new_task_id: str, *, stickiness_enabled: bool) -> None:
+    """Send on the message that waits longest, if no turn is live: as Route does, without its topic.
+
+    One whose task was closed meanwhile joins the open task, or begins one.
+    """
+    if not is_next_due(draft.state):
+        return
+    request_id = draft.state.queued[0].request_id
+    message = facts.of(QueuedText)
+    draft.add(ev.MessageDequeued(request_id, "lost" if message is None else "routed"))
+    if message is None:
+        return
+    mid_task = is_mid_task(draft.state)
+    arrival = Arrival(draft, draft.state, stickiness_enabled, expired=False)
+    line = choose_line(arrival)
+    choice = Choice(line.agent(arrival), line.reasons[0], message.text, message.items)
+    command = RouteMessage(
+        request_id=request_id,
+        text=message.text,
+        new_task_id=new_task_id,
+        items=message.items,
+        metadata=message.metadata,
+        task_expire_us=message.task_expire_us,
+        inbox=message.inbox,
+    )
+    task_id = _join_task(draft, command, facts, "")
+    _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
 
 
 def hinted_candidates(trace: ev.TopicTrace) -> tuple[tuple[str, float], ...]:

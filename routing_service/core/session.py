@@ -17,6 +17,7 @@ from routing_service.core.session_parts import (
     Approval,
     OpenSuggestion,
     OpenTurn,
+    QueuedMessage,
     Rest,
     Task,
     Tenure,
@@ -37,6 +38,7 @@ __all__ = [
     "Approval",
     "OpenSuggestion",
     "OpenTurn",
+    "QueuedMessage",
     "Rest",
     "SessionState",
     "Task",
@@ -83,7 +85,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     next_task_id: the id of the first task, named in a command's answer before there was a task.
     approval: the rule of the pending approval, or what the user is to be told of one that ended;
     None for an approval that was asked for in a store of format 1. has_work: a turn has or
-    had work (see Work), so that the state is of format 2.
+    had work (see Work), so that the state is of format 2. queued: messages that wait, in order.
     """
 
     session_id: str
@@ -117,6 +119,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     meanwhile: tuple[Tenure, ...] | None = None
     approval: Approval | None = None
     has_work: bool = False
+    queued: tuple[QueuedMessage, ...] = ()
 
     @property
     def last_used_us(self) -> int:
@@ -212,7 +215,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             return evolve_task(state, event)
         case ev.CommandHandled():
             return _with_command(state, event)
-        case ev.TurnExtended() | ev.StepsReported():
+        case ev.TurnExtended() | ev.StepsReported() | ev.MessageQueued() | ev.MessageDequeued():
             return touched(_work(state, event))
         case ev.TurnAbandoned():
             return touched(without_turn(state, event.request_id))
@@ -244,8 +247,23 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             assert_never(event)
 
 
-def _work(state: SessionState, event: ev.TurnExtended | ev.StepsReported) -> SessionState:
-    """Note what a worker said of its turn."""
+def _work(
+    state: SessionState,
+    event: ev.TurnExtended | ev.StepsReported | ev.MessageQueued | ev.MessageDequeued,
+) -> SessionState:
+    """Note what a worker said of its turn, or what waits for the turn's end."""
+    match event:
+        case ev.MessageQueued():
+            queued = (*state.queued, QueuedMessage(event.request_id, state.revision))
+            return replace(state, queued=queued, has_work=True)
+        case ev.MessageDequeued():
+            rest = tuple(each for each in state.queued if each.request_id != event.request_id)
+            return replace(state, queued=rest)
+        case _:
+            return _say(state, event)
+
+
+def _say(state: SessionState, event: ev.TurnExtended | ev.StepsReported) -> SessionState:
     turn = state.find_turn(event.request_id)
     assert turn is not None
     work = turn.work or _NO_WORK

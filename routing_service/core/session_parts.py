@@ -88,6 +88,13 @@ class OpenTurn(msgspec.Struct, frozen=True, omit_defaults=True):
         return agent_id in self.path[self.request_since :]
 
 
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A message that waits. message_revision: the change that holds it."""
+
+    request_id: str
+    message_revision: int
+
+
 def work_of_next(turn: OpenTurn) -> Work | None:
     """Return what the next holder of a turn begins with."""
     return Work(inbox=True) if turn.is_delivered else None

@@ -219,6 +219,7 @@ def _build_registry(document: Document) -> Registry:
         default_locale=default_locale,
         limits=_build_limits(data.get("limits", {})),
         double_text_rejects=data.get("double_text", "allow") == "reject",
+        double_text_queues=data.get("double_text", "allow") == "queue",
         disabled_commands=frozenset(data.get("commands", {}).get("disabled", ())),
         command_words={
             fold_word(word): command

@@ -74,6 +74,7 @@ _KEYS: Final = {
     "stickiness_enabled": "stickiness",
     "auto_off": "stickiness",
     "double_text_rejects": "double_text",
+    "double_text_queues": "double_text",
     "disabled_commands": "commands",
     "command_words": "commands",
 }

@@ -55,6 +55,12 @@ _ABANDON_CAUSES: Final = {
     "reset": session_event_pb2.TURN_ABANDON_CAUSE_RESET,
     "clear": session_event_pb2.TURN_ABANDON_CAUSE_CLEARED,
 }
+_DEQUEUE_CAUSES: Final = {
+    "routed": session_event_pb2.DEQUEUE_CAUSE_ROUTED,
+    "reset": session_event_pb2.DEQUEUE_CAUSE_RESET,
+    "clear": session_event_pb2.DEQUEUE_CAUSE_RESET,
+    "lost": session_event_pb2.DEQUEUE_CAUSE_LOST,
+}
 _CANCEL_CAUSES: Final = {
     "reset": session_event_pb2.TASK_CANCEL_CAUSE_RESET,
     "clear": session_event_pb2.TASK_CANCEL_CAUSE_CLEARED,
@@ -212,7 +218,7 @@ def _fill(
             made.turn_abandoned.request_id = event.request_id
             made.turn_abandoned.agent.CopyFrom(cards.card(event.agent_id, ""))
             made.turn_abandoned.cause = _ABANDON_CAUSES[event.cause]
-        case ev.TurnExtended() | ev.StepsReported():
+        case ev.TurnExtended() | ev.StepsReported() | ev.MessageQueued() | ev.MessageDequeued():
             _fill_work(made, event, cards)
         case ev.TurnCompleted():
             _fill_completed(made.turn_completed, event, stored, time_us, cards)
@@ -326,11 +332,16 @@ def _fill_approval(
 
 def _fill_work(
     made: session_event_pb2.SessionEvent,
-    event: ev.TurnExtended | ev.StepsReported,
+    event: ev.TurnExtended | ev.StepsReported | ev.MessageQueued | ev.MessageDequeued,
     cards: AgentCards,
 ) -> None:
     """Fill in what a worker said of its turn; the steps themselves depend on the reader."""
     match event:
+        case ev.MessageQueued():
+            made.message_queued.request_id = event.request_id
+        case ev.MessageDequeued():
+            made.message_dequeued.request_id = event.request_id
+            made.message_dequeued.cause = _DEQUEUE_CAUSES[event.cause]
         case ev.TurnExtended():
             made.turn_extended.request_id = event.request_id
             made.turn_extended.agent.CopyFrom(cards.card(event.agent_id, ""))

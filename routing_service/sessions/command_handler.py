@@ -26,7 +26,7 @@ from routing_service.core.commands import (
     RouteMessage,
     SetActiveAgent,
 )
-from routing_service.core.decide import Decided, decide, decide_case, view
+from routing_service.core.decide import Decided, decide_case, view
 from routing_service.core.erased_owner import SALT_BYTES
 from routing_service.core.errors import RoutingError, session_erased, unknown_session
 from routing_service.core.expiry import next_due_us
@@ -57,6 +57,7 @@ from routing_service.sessions.decision_inputs import DecisionInputs
 from routing_service.sessions.dispatch_history import DispatchHistory, routed_message
 from routing_service.sessions.inbox_entries import waiting_entries, with_entries
 from routing_service.sessions.inbox_turns import InboxTurns
+from routing_service.sessions.next_messages import NextMessages
 from routing_service.sessions.refusals import (
     audit_entry,
     check_revision,
@@ -153,7 +154,7 @@ class CommandHandler:
         self._stickiness = stickiness
         self._publish = publish
         self._doubt = doubt
-        self._on_entries = on_entries
+        self._next = NextMessages(self.expire, on_entries)
         self.audit = audit or AuditLog(store, clock_us)
         self._cache = SessionCache(
             store, cache_sessions_max, folds_max=folds_max, hot_trust_s=hot_trust_s
@@ -238,11 +239,14 @@ class CommandHandler:
     async def expire(self, key: SessionKey) -> Expiry:
         """Apply the time-outs of a session that have passed. Raises StoreError."""
         async with self._cache.hold(key) as hot:
+            state = await self._cache.current(key, hot)
+            command = Expire(new_uuid7())
+            if state is not None and state.queued:
+                command = Expire(new_uuid7(), new_uuid7(), await self.sticks(key.tenant, state))
             try:
-                changed = await self._change(key, hot, Expire(new_uuid7()), method="")
+                return Expiry(changed=await self._change(key, hot, command, method=""))
             except RevisionConflict:
                 return Expiry(changed=False, overtaken=True)
-            return Expiry(changed=changed)
 
     async def abandon(self, key: SessionKey, place: InboxPlace) -> bool:
         """Give up a turn in an inbox; False if it was not there any more. Raises StoreError."""
@@ -334,16 +338,13 @@ class CommandHandler:
         try:
             state = await self._cache.current(key, hot)
             registry = self._registry()
-            decided = decide(state, command, registry, self.now_us(), session_id=key.session_id)
+            subject, trace_id = (by.subject, by.trace_id) if by else ("", "")
+            call = Call(key, method, "", b"", subject=subject, trace_id=trace_id)
+            case = open_case(state, command, registry, self.now_us(), session_id=key.session_id)
+            needed = facts_needed(case)
+            facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
+            decided = decide_case(case, facts)
             if decided.decision.events:
-                call = Call(
-                    key,
-                    method,
-                    "",
-                    b"",
-                    subject=by.subject if by else "",
-                    trace_id=by.trace_id if by else "",
-                )
                 await self._commit(hot, call, decided, registry, lambda _: Answer(b""))
             return bool(decided.decision.events)
         except (StoreError, asyncio.CancelledError):
@@ -476,7 +477,7 @@ class CommandHandler:
             raise task_of_another(call, taken.task_id, taken.session_id, row) from taken
         self._publish(key, append.change)
         if append.inbox_put or append.inbox_drop:
-            self._on_entries(append)
+            self._next.changed(append, state)
         hot.state, hot.chain = state, chain
         if before is None:
             hot.fold = new_fold()

@@ -12,7 +12,7 @@ import msgspec
 
 from routing_service.core.case import Case
 from routing_service.core.commands import TopicOpinion
-from routing_service.core.events import MessageRouted
+from routing_service.core.events import MessageQueued, MessageRouted
 from routing_service.core.facts import (
     ChoseStay,
     ConsultQuestion,
@@ -23,6 +23,7 @@ from routing_service.core.facts import (
     OfferedMessage,
     PastTurn,
     PlainAnswer,
+    QueuedText,
     RefusedHandoffs,
     StoredTaskStatus,
     StoreFormat,
@@ -77,6 +78,7 @@ class DecisionInputs:
             PlainAnswer: self._plain_answer,
             ChoseStay: self._chose_stay,
             OfferedMessage: self._offered_message,
+            QueuedText: self._queued_text,
             StoreFormat: self._store_format,
             TopicVerdict: self._topic_verdict,
         }
@@ -133,6 +135,9 @@ class DecisionInputs:
     async def store_format(self) -> int:
         """Return the store's format number. Raises StoreError."""
         return await self._format.now()
+
+    async def _queued_text(self, asking: Inquirer, fact: QueuedText) -> MessageQueued | None:
+        return await self._turns.queued(asking.call.key, fact.message_revision)
 
     async def _store_format(self, _asking: Inquirer, _fact: StoreFormat) -> int:
         return await self.store_format()

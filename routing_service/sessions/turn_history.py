@@ -160,6 +160,13 @@ class TurnHistory:
                 return event
         return None
 
+    async def queued(self, key: SessionKey, revision: int) -> ev.MessageQueued | None:
+        """Return the message that a change let wait."""
+        for event in await self._events(key, revision):
+            if isinstance(event, ev.MessageQueued):
+                return event
+        return None
+
     async def dispatch_event(
         self, key: SessionKey, revision: int
     ) -> ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed | None:

@@ -35,6 +35,7 @@ _CONTENT: Final[Mapping[type, frozenset[str]]] = {
     ev.ApprovalDecided: frozenset({"decider"}),
     ev.MessageRouted: frozenset({"text", "items", "metadata", "reason_detail"}),
     ev.CommandHandled: frozenset({"text", "listed"}),
+    ev.MessageQueued: frozenset({"text", "items", "metadata"}),
     ev.StepsReported: frozenset({"steps"}),
     ev.TurnCompleted: frozenset({"text", "items", "steps", "detail", "message"}),
     ev.AgentHandedOff: frozenset({"reason", "context", "message"}),

@@ -371,10 +371,28 @@ def _check_work(
         assert turn.is_delivered == (turn.root_request_id in roots), "a turn changed its delivery"
         if turn.work is not None:
             assert state.has_work, "a state of format 2 would be written as one of format 1"
+    _check_queue(before, state, events)
     timed_out = {e.request_id for e in _of(events, ev.TurnAbandoned) if e.cause == "timeout"}
     for request_id, turn in old.items():
         is_over = state.update_us >= ends_us(turn, registry)
         assert is_over or request_id not in timed_out, "a turn ended before its time"
+
+
+def _check_queue(
+    before: SessionState | None, state: SessionState, events: tuple[ev.Event, ...]
+) -> None:
+    """A message that waits goes on once, in order, or is said to be gone."""
+    old = [queued.request_id for queued in before.queued] if before else []
+    added = [event.request_id for event in _of(events, ev.MessageQueued)]
+    gone = [event.request_id for event in _of(events, ev.MessageDequeued)]
+    routed = [event.request_id for event in _of(events, ev.MessageRouted)]
+    assert gone == old[: len(gone)], "messages that waited went on out of order"
+    assert [queued.request_id for queued in state.queued] == old[len(gone) :] + added
+    assert len(state.queued) <= 8
+    for event in _of(events, ev.MessageDequeued):
+        assert (event.request_id in routed) == (event.cause == "routed")
+    if added:
+        assert not routed, "a message waits and goes on at once"
 
 
 def _check_answer(before: SessionState | None, command: CompleteTurn, decided: Decided) -> None:
@@ -460,6 +478,11 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
     events, decision = decided.decision.events, decided.decision
     assert not _of(events, ev.TurnCompleted)
     assert len(_of(events, ev.MessageRouted)) == (decision.dispatch is not None)
+    assert decision.queued == bool(_of(events, ev.MessageQueued))
+    if decision.queued:
+        assert decision.dispatch is None
+        assert decision.reply is None
+        return
     assert decision.dispatch is not None or decision.reply is not None, "a message without answer"
     declined = [event for event in _of(events, ev.SwitchAnswered) if not event.accepted]
     is_declined = bool(command.quick_reply_id and declined)

@@ -14,6 +14,7 @@ from typing import cast
 
 import pytest
 
+from routing_service.core import events as ev
 from routing_service.core.commands import (
     AskApproval,
     ClearActiveAgent,
@@ -41,6 +42,7 @@ from routing_service.core.facts import (
     Facts,
     OfferedMessage,
     PlainAnswer,
+    QueuedText,
     StoreFormat,
     TopicVerdict,
 )
@@ -121,6 +123,8 @@ REJECTING = registry_of(
     limits=LIMITS,
     approvals=ApprovalRule(expires_us=LOCK_TIMEOUT_US, rejects_on_expiry=True),
 )
+# The same, and messages wait for the answers of workers.
+QUEUEING = replace(WORKING, double_text_queues=True)
 
 # A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
 # are found for it, if any.
@@ -290,6 +294,26 @@ def route_to_inboxes() -> Letter:
     )
 
 
+def route_behind() -> Letter:
+    """A user's message in a store that can hold one that waits."""
+    return (
+        "user: hello, may wait",
+        lambda _state, ids: (RouteMessage(ids(), "hello", ids()), Facts({StoreFormat: 2})),
+    )
+
+
+def sends_on() -> Letter:
+    """The service sends on what waits, and applies time-outs."""
+
+    def command(state: SessionState, ids: Ids) -> Told | None:
+        if not state.queued:
+            return None
+        message = ev.MessageQueued(state.queued[0].request_id, text="hello")
+        return Expire(ids(), ids()), Facts({QueuedText: message})
+
+    return "the service sends on", command
+
+
 def resume_another() -> Letter:
     """A person's decision about an open request, or about a task that is not paused."""
 
@@ -408,6 +432,7 @@ COMPACT = frozenset(
 
 
 WORK_LETTERS = (goes_on(), route_to_inboxes())
+QUEUE_LETTERS = (route_behind(), sends_on())
 
 WAITS_US = (LOCK_TIMEOUT_US, LIMITS.turn_timeout_us, 400 * SECOND_US)
 
@@ -452,6 +477,7 @@ def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED)
         else None,
         tuple((rest.agent_id, rest.messages_left) for rest in state.rests),
         _approval(state, now_us),
+        len(state.queued),
     )
 
 
@@ -483,6 +509,8 @@ class Search:
             self.letters += APPROVAL_LETTERS
         if registry.turn_timeouts_us:
             self.letters += WORK_LETTERS
+        if registry.double_text_queues:
+            self.letters += QUEUE_LETTERS
         self.waits_us = [
             wait_us for wait_us in WAITS_US if not compact or _wait_name(wait_us) in COMPACT
         ]
@@ -658,6 +686,16 @@ def test_nothing_that_never_happens_is_five_telling_commands_and_long_turns_away
     assert any(turn[-1] for turn in turns), "no turn was delivered"
     assert any(turn[-2] and not turn[-1] for turn in turns), "no turn was extended"
     assert any(turn[-1] and turn[4] for turn in turns), "no consult was delivered"
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_never_happens_is_five_telling_commands_and_waiting_messages_away():
+    """Messages that wait behind a worker's turn, among everything that ends it."""
+    found = search(QUEUEING, 5, compact=True)
+    reached = {key for key in found.seen if key is not None}
+    assert any(key[12] == 1 and not key[2] for key in reached), "no message outlived its turn"
+    assert any(key[12] > 1 for key in reached), "no two messages waited"
+    assert any(key[12] and key[5] for key in reached), "no message waited for an approval"
 
 
 def asks(key: tuple[Hashable, ...]) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from routing_service.core import identifiers, keep_turn, registry
+from routing_service.core import identifiers, keep_turn, queued_messages, registry
 from routing_service.rpc import (
     health,
     method_handlers,
@@ -46,6 +46,7 @@ LIMITS = {
         event_feed,
         inbox,
         keep_turn,
+        queued_messages,
         live_feed,
         registry,
         stickiness_switch,

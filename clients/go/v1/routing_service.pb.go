@@ -645,7 +645,11 @@ type RouteResponse struct {
 	SupervisorBypassed bool `protobuf:"varint,8,opt,name=supervisor_bypassed,json=supervisorBypassed,proto3" json:"supervisor_bypassed,omitempty"`
 	// Why the message's topic moved it to another agent, or did not. Set only with validate_only or
 	// explain_topic, if the registry has topics enabled and the message is not a command.
-	TopicTrace    *TopicTrace `protobuf:"bytes,9,opt,name=topic_trace,json=topicTrace,proto3" json:"topic_trace,omitempty"`
+	TopicTrace *TopicTrace `protobuf:"bytes,9,opt,name=topic_trace,json=topicTrace,proto3" json:"topic_trace,omitempty"`
+	// The message waits for the answer to the one before: the registry has double_text: queue, and a
+	// worker may be at work. Nothing is dispatched now; message_routed of this request_id follows when the
+	// turn before has ended.
+	Queued        bool `protobuf:"varint,10,opt,name=queued,proto3" json:"queued,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -741,6 +745,13 @@ func (x *RouteResponse) GetTopicTrace() *TopicTrace {
 		return x.TopicTrace
 	}
 	return nil
+}
+
+func (x *RouteResponse) GetQueued() bool {
+	if x != nil {
+		return x.Queued
+	}
+	return false
 }
 
 // How topic detection saw a message.
@@ -1497,9 +1508,11 @@ type StatusResponse struct {
 	// What a person must decide before the task continues. Unset unless the task is paused.
 	PendingApproval *PendingApproval `protobuf:"bytes,17,opt,name=pending_approval,json=pendingApproval,proto3" json:"pending_approval,omitempty"`
 	// The switch that was offered to the user and is not answered yet. Unset if there is none.
-	Suggestion    *Suggestion `protobuf:"bytes,18,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Suggestion *Suggestion `protobuf:"bytes,18,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
+	// Messages that wait for the answer to the one before, the next one first (double_text: queue).
+	QueuedRequestIds []string `protobuf:"bytes,19,rep,name=queued_request_ids,json=queuedRequestIds,proto3" json:"queued_request_ids,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1654,6 +1667,13 @@ func (x *StatusResponse) GetPendingApproval() *PendingApproval {
 func (x *StatusResponse) GetSuggestion() *Suggestion {
 	if x != nil {
 		return x.Suggestion
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetQueuedRequestIds() []string {
+	if x != nil {
+		return x.QueuedRequestIds
 	}
 	return nil
 }
@@ -5516,7 +5536,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x14\n" +
-	"\x12_expected_revision\"\x97\x03\n" +
+	"\x12_expected_revision\"\xaf\x03\n" +
 	"\rRouteResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5531,7 +5551,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"suggestion\x12/\n" +
 	"\x13supervisor_bypassed\x18\b \x01(\bR\x12supervisorBypassed\x12=\n" +
 	"\vtopic_trace\x18\t \x01(\v2\x1c.agent_routing.v1.TopicTraceR\n" +
-	"topicTrace\"\xf0\x02\n" +
+	"topicTrace\x12\x16\n" +
+	"\x06queued\x18\n" +
+	" \x01(\bR\x06queued\"\xf0\x02\n" +
 	"\n" +
 	"TopicTrace\x128\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1e.agent_routing.v1.TopicOutcomeR\aoutcome\x12\x14\n" +
@@ -5603,7 +5625,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x17\n" +
-	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\xda\a\n" +
+	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\x88\b\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
@@ -5629,7 +5651,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x10pending_approval\x18\x11 \x01(\v2!.agent_routing.v1.PendingApprovalR\x0fpendingApproval\x12<\n" +
 	"\n" +
 	"suggestion\x18\x12 \x01(\v2\x1c.agent_routing.v1.SuggestionR\n" +
-	"suggestion\x1a?\n" +
+	"suggestion\x12,\n" +
+	"\x12queued_request_ids\x18\x13 \x03(\tR\x10queuedRequestIds\x1a?\n" +
 	"\x11TurnsByAgentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xbe\x03\n" +

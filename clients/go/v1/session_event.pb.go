@@ -354,6 +354,63 @@ func (TaskCancelCause) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{4}
 }
 
+// Why a message no longer waits.
+type DequeueCause int32
+
+const (
+	// Not set.
+	DequeueCause_DEQUEUE_CAUSE_UNSPECIFIED DequeueCause = 0
+	// It goes to an agent: message_routed follows.
+	DequeueCause_DEQUEUE_CAUSE_ROUTED DequeueCause = 1
+	// The user or a caller reset the session.
+	DequeueCause_DEQUEUE_CAUSE_RESET DequeueCause = 2
+	// Its text could not be read back. The log has the reason.
+	DequeueCause_DEQUEUE_CAUSE_LOST DequeueCause = 3
+)
+
+// Enum value maps for DequeueCause.
+var (
+	DequeueCause_name = map[int32]string{
+		0: "DEQUEUE_CAUSE_UNSPECIFIED",
+		1: "DEQUEUE_CAUSE_ROUTED",
+		2: "DEQUEUE_CAUSE_RESET",
+		3: "DEQUEUE_CAUSE_LOST",
+	}
+	DequeueCause_value = map[string]int32{
+		"DEQUEUE_CAUSE_UNSPECIFIED": 0,
+		"DEQUEUE_CAUSE_ROUTED":      1,
+		"DEQUEUE_CAUSE_RESET":       2,
+		"DEQUEUE_CAUSE_LOST":        3,
+	}
+)
+
+func (x DequeueCause) Enum() *DequeueCause {
+	p := new(DequeueCause)
+	*p = x
+	return p
+}
+
+func (x DequeueCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DequeueCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_session_event_proto_enumTypes[5].Descriptor()
+}
+
+func (DequeueCause) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_session_event_proto_enumTypes[5]
+}
+
+func (x DequeueCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DequeueCause.Descriptor instead.
+func (DequeueCause) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{5}
+}
+
 // One committed change of a session: one revision and all its events, never split.
 type Change struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -520,6 +577,8 @@ type SessionEvent struct {
 	//	*SessionEvent_ApprovalExpired
 	//	*SessionEvent_TurnExtended
 	//	*SessionEvent_StepsReported
+	//	*SessionEvent_MessageQueued
+	//	*SessionEvent_MessageDequeued
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -881,6 +940,24 @@ func (x *SessionEvent) GetStepsReported() *StepsReported {
 	return nil
 }
 
+func (x *SessionEvent) GetMessageQueued() *MessageQueued {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_MessageQueued); ok {
+			return x.MessageQueued
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetMessageDequeued() *MessageDequeued {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_MessageDequeued); ok {
+			return x.MessageDequeued
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -1037,6 +1114,16 @@ type SessionEvent_StepsReported struct {
 	StepsReported *StepsReported `protobuf:"bytes,37,opt,name=steps_reported,json=stepsReported,proto3,oneof"`
 }
 
+type SessionEvent_MessageQueued struct {
+	// A user's message waits for the answer to the one before.
+	MessageQueued *MessageQueued `protobuf:"bytes,38,opt,name=message_queued,json=messageQueued,proto3,oneof"`
+}
+
+type SessionEvent_MessageDequeued struct {
+	// A message no longer waits. message_routed follows in the same change if it goes to an agent.
+	MessageDequeued *MessageDequeued `protobuf:"bytes,39,opt,name=message_dequeued,json=messageDequeued,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -1096,6 +1183,10 @@ func (*SessionEvent_ApprovalExpired) isSessionEvent_Kind() {}
 func (*SessionEvent_TurnExtended) isSessionEvent_Kind() {}
 
 func (*SessionEvent_StepsReported) isSessionEvent_Kind() {}
+
+func (*SessionEvent_MessageQueued) isSessionEvent_Kind() {}
+
+func (*SessionEvent_MessageDequeued) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -3327,6 +3418,107 @@ func (x *SessionPurged) GetReason() string {
 	return ""
 }
 
+// A user's message waits for the answer to the one before (double_text: queue).
+type MessageQueued struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request of the message.
+	RequestId     string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageQueued) Reset() {
+	*x = MessageQueued{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageQueued) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageQueued) ProtoMessage() {}
+
+func (x *MessageQueued) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageQueued.ProtoReflect.Descriptor instead.
+func (*MessageQueued) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *MessageQueued) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// A message no longer waits.
+type MessageDequeued struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request of the message.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Why it no longer waits.
+	Cause         DequeueCause `protobuf:"varint,2,opt,name=cause,proto3,enum=agent_routing.v1.DequeueCause" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageDequeued) Reset() {
+	*x = MessageDequeued{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageDequeued) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageDequeued) ProtoMessage() {}
+
+func (x *MessageDequeued) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageDequeued.ProtoReflect.Descriptor instead.
+func (*MessageDequeued) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *MessageDequeued) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *MessageDequeued) GetCause() DequeueCause {
+	if x != nil {
+		return x.Cause
+	}
+	return DequeueCause_DEQUEUE_CAUSE_UNSPECIFIED
+}
+
 var File_agent_routing_v1_session_event_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_session_event_proto_rawDesc = "" +
@@ -3338,7 +3530,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xf4\x13\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8e\x15\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -3382,7 +3574,9 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x12approval_withdrawn\x18\" \x01(\v2#.agent_routing.v1.ApprovalWithdrawnH\x00R\x11approvalWithdrawn\x12N\n" +
 	"\x10approval_expired\x18# \x01(\v2!.agent_routing.v1.ApprovalExpiredH\x00R\x0fapprovalExpired\x12E\n" +
 	"\rturn_extended\x18$ \x01(\v2\x1e.agent_routing.v1.TurnExtendedH\x00R\fturnExtended\x12H\n" +
-	"\x0esteps_reported\x18% \x01(\v2\x1f.agent_routing.v1.StepsReportedH\x00R\rstepsReportedB\x06\n" +
+	"\x0esteps_reported\x18% \x01(\v2\x1f.agent_routing.v1.StepsReportedH\x00R\rstepsReported\x12H\n" +
+	"\x0emessage_queued\x18& \x01(\v2\x1f.agent_routing.v1.MessageQueuedH\x00R\rmessageQueued\x12N\n" +
+	"\x10message_dequeued\x18' \x01(\v2!.agent_routing.v1.MessageDequeuedH\x00R\x0fmessageDequeuedB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -3560,7 +3754,14 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06target\x18\x03 \x01(\tR\x06target\"'\n" +
 	"\rSessionPurged\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason*\xed\x01\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\".\n" +
+	"\rMessageQueued\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\"f\n" +
+	"\x0fMessageDequeued\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x124\n" +
+	"\x05cause\x18\x02 \x01(\x0e2\x1e.agent_routing.v1.DequeueCauseR\x05cause*\xed\x01\n" +
 	"\x0fAgentClearCause\x12!\n" +
 	"\x1dAGENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19AGENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n" +
@@ -3596,7 +3797,12 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x17TASK_CANCEL_CAUSE_RESET\x10\x01\x12\x1d\n" +
 	"\x19TASK_CANCEL_CAUSE_CLEARED\x10\x02\x12\x1d\n" +
 	"\x19TASK_CANCEL_CAUSE_EXPIRED\x10\x03\x12&\n" +
-	"\"TASK_CANCEL_CAUSE_APPROVAL_EXPIRED\x10\x04B\xb1\x01\n" +
+	"\"TASK_CANCEL_CAUSE_APPROVAL_EXPIRED\x10\x04*x\n" +
+	"\fDequeueCause\x12\x1d\n" +
+	"\x19DEQUEUE_CAUSE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14DEQUEUE_CAUSE_ROUTED\x10\x01\x12\x17\n" +
+	"\x13DEQUEUE_CAUSE_RESET\x10\x02\x12\x16\n" +
+	"\x12DEQUEUE_CAUSE_LOST\x10\x03B\xb1\x01\n" +
 	"\x0fagentrouting.v1B\x11SessionEventProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (
@@ -3611,142 +3817,148 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_session_event_proto_rawDescData
 }
 
-var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
 	(TurnAbandonCause)(0),           // 2: agent_routing.v1.TurnAbandonCause
 	(ApprovalWithdrawCause)(0),      // 3: agent_routing.v1.ApprovalWithdrawCause
 	(TaskCancelCause)(0),            // 4: agent_routing.v1.TaskCancelCause
-	(*Change)(nil),                  // 5: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 6: agent_routing.v1.Heartbeat
-	(*SessionEvent)(nil),            // 7: agent_routing.v1.SessionEvent
-	(*SessionStarted)(nil),          // 8: agent_routing.v1.SessionStarted
-	(*SessionErased)(nil),           // 9: agent_routing.v1.SessionErased
-	(*MessageRouted)(nil),           // 10: agent_routing.v1.MessageRouted
-	(*MessageTopic)(nil),            // 11: agent_routing.v1.MessageTopic
-	(*AgentHandoff)(nil),            // 12: agent_routing.v1.AgentHandoff
-	(*AgentCleared)(nil),            // 13: agent_routing.v1.AgentCleared
-	(*LockEngaged)(nil),             // 14: agent_routing.v1.LockEngaged
-	(*LockReleased)(nil),            // 15: agent_routing.v1.LockReleased
-	(*TurnCompleted)(nil),           // 16: agent_routing.v1.TurnCompleted
-	(*TurnAbandoned)(nil),           // 17: agent_routing.v1.TurnAbandoned
-	(*TurnExtended)(nil),            // 18: agent_routing.v1.TurnExtended
-	(*StepsReported)(nil),           // 19: agent_routing.v1.StepsReported
-	(*CommandHandled)(nil),          // 20: agent_routing.v1.CommandHandled
-	(*TaskCreated)(nil),             // 21: agent_routing.v1.TaskCreated
-	(*TaskPaused)(nil),              // 22: agent_routing.v1.TaskPaused
-	(*TaskResumed)(nil),             // 23: agent_routing.v1.TaskResumed
-	(*ApprovalRequested)(nil),       // 24: agent_routing.v1.ApprovalRequested
-	(*ApprovalVoted)(nil),           // 25: agent_routing.v1.ApprovalVoted
-	(*ApprovalDecided)(nil),         // 26: agent_routing.v1.ApprovalDecided
-	(*ApprovalWithdrawn)(nil),       // 27: agent_routing.v1.ApprovalWithdrawn
-	(*ApprovalExpired)(nil),         // 28: agent_routing.v1.ApprovalExpired
-	(*TaskCompleted)(nil),           // 29: agent_routing.v1.TaskCompleted
-	(*TaskFailed)(nil),              // 30: agent_routing.v1.TaskFailed
-	(*TaskCancelled)(nil),           // 31: agent_routing.v1.TaskCancelled
-	(*StickinessExpired)(nil),       // 32: agent_routing.v1.StickinessExpired
-	(*HandoffRefused)(nil),          // 33: agent_routing.v1.HandoffRefused
-	(*SwitchSuggested)(nil),         // 34: agent_routing.v1.SwitchSuggested
-	(*SwitchAnswered)(nil),          // 35: agent_routing.v1.SwitchAnswered
-	(*StickinessSwitched)(nil),      // 36: agent_routing.v1.StickinessSwitched
-	(*OperatorAct)(nil),             // 37: agent_routing.v1.OperatorAct
-	(*SessionPurged)(nil),           // 38: agent_routing.v1.SessionPurged
-	(*timestamppb.Timestamp)(nil),   // 39: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 40: agent_routing.v1.Agent
-	(RouteReason)(0),                // 41: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 42: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 43: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 44: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 45: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 46: google.protobuf.Duration
-	(*Step)(nil),                    // 47: agent_routing.v1.Step
-	(*Resume)(nil),                  // 48: agent_routing.v1.Resume
-	(*structpb.Struct)(nil),         // 49: google.protobuf.Struct
-	(Decision)(0),                   // 50: agent_routing.v1.Decision
-	(*Verdict)(nil),                 // 51: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 52: agent_routing.v1.Suggestion
+	(DequeueCause)(0),               // 5: agent_routing.v1.DequeueCause
+	(*Change)(nil),                  // 6: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 7: agent_routing.v1.Heartbeat
+	(*SessionEvent)(nil),            // 8: agent_routing.v1.SessionEvent
+	(*SessionStarted)(nil),          // 9: agent_routing.v1.SessionStarted
+	(*SessionErased)(nil),           // 10: agent_routing.v1.SessionErased
+	(*MessageRouted)(nil),           // 11: agent_routing.v1.MessageRouted
+	(*MessageTopic)(nil),            // 12: agent_routing.v1.MessageTopic
+	(*AgentHandoff)(nil),            // 13: agent_routing.v1.AgentHandoff
+	(*AgentCleared)(nil),            // 14: agent_routing.v1.AgentCleared
+	(*LockEngaged)(nil),             // 15: agent_routing.v1.LockEngaged
+	(*LockReleased)(nil),            // 16: agent_routing.v1.LockReleased
+	(*TurnCompleted)(nil),           // 17: agent_routing.v1.TurnCompleted
+	(*TurnAbandoned)(nil),           // 18: agent_routing.v1.TurnAbandoned
+	(*TurnExtended)(nil),            // 19: agent_routing.v1.TurnExtended
+	(*StepsReported)(nil),           // 20: agent_routing.v1.StepsReported
+	(*CommandHandled)(nil),          // 21: agent_routing.v1.CommandHandled
+	(*TaskCreated)(nil),             // 22: agent_routing.v1.TaskCreated
+	(*TaskPaused)(nil),              // 23: agent_routing.v1.TaskPaused
+	(*TaskResumed)(nil),             // 24: agent_routing.v1.TaskResumed
+	(*ApprovalRequested)(nil),       // 25: agent_routing.v1.ApprovalRequested
+	(*ApprovalVoted)(nil),           // 26: agent_routing.v1.ApprovalVoted
+	(*ApprovalDecided)(nil),         // 27: agent_routing.v1.ApprovalDecided
+	(*ApprovalWithdrawn)(nil),       // 28: agent_routing.v1.ApprovalWithdrawn
+	(*ApprovalExpired)(nil),         // 29: agent_routing.v1.ApprovalExpired
+	(*TaskCompleted)(nil),           // 30: agent_routing.v1.TaskCompleted
+	(*TaskFailed)(nil),              // 31: agent_routing.v1.TaskFailed
+	(*TaskCancelled)(nil),           // 32: agent_routing.v1.TaskCancelled
+	(*StickinessExpired)(nil),       // 33: agent_routing.v1.StickinessExpired
+	(*HandoffRefused)(nil),          // 34: agent_routing.v1.HandoffRefused
+	(*SwitchSuggested)(nil),         // 35: agent_routing.v1.SwitchSuggested
+	(*SwitchAnswered)(nil),          // 36: agent_routing.v1.SwitchAnswered
+	(*StickinessSwitched)(nil),      // 37: agent_routing.v1.StickinessSwitched
+	(*OperatorAct)(nil),             // 38: agent_routing.v1.OperatorAct
+	(*SessionPurged)(nil),           // 39: agent_routing.v1.SessionPurged
+	(*MessageQueued)(nil),           // 40: agent_routing.v1.MessageQueued
+	(*MessageDequeued)(nil),         // 41: agent_routing.v1.MessageDequeued
+	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 43: agent_routing.v1.Agent
+	(RouteReason)(0),                // 44: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 45: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 46: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 47: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 48: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 49: google.protobuf.Duration
+	(*Step)(nil),                    // 50: agent_routing.v1.Step
+	(*Resume)(nil),                  // 51: agent_routing.v1.Resume
+	(*structpb.Struct)(nil),         // 52: google.protobuf.Struct
+	(Decision)(0),                   // 53: agent_routing.v1.Decision
+	(*Verdict)(nil),                 // 54: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 55: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
-	7,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	39, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	40, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
-	10, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
-	12, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
-	13, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
-	14, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
-	15, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
-	16, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
-	17, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
-	8,  // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
-	20, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
-	9,  // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
-	21, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
-	22, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
-	23, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
-	29, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
-	30, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
-	31, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
-	32, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
-	33, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
-	34, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	35, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	36, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
-	37, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
-	38, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
-	24, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
-	25, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
-	26, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
-	27, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
-	28, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
-	18, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
-	19, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
-	40, // 33: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	41, // 34: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	11, // 35: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	42, // 36: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	43, // 37: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	41, // 38: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	40, // 39: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 40: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	40, // 41: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	39, // 42: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	40, // 43: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 44: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	40, // 45: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	44, // 46: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	45, // 47: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	46, // 48: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	40, // 49: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 50: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	40, // 51: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
-	39, // 52: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
-	40, // 53: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
-	47, // 54: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
-	40, // 55: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	39, // 56: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	40, // 57: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	48, // 58: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	40, // 59: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
-	39, // 60: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	49, // 61: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
-	50, // 62: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
-	3,  // 63: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
-	40, // 64: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	40, // 65: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	4,  // 66: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	40, // 67: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	46, // 68: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	43, // 69: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	51, // 70: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	52, // 71: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	40, // 72: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	73, // [73:73] is the sub-list for method output_type
-	73, // [73:73] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	8,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
+	42, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	43, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	11, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
+	13, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
+	14, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
+	15, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
+	16, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
+	17, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
+	18, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
+	9,  // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
+	21, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
+	10, // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
+	22, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
+	23, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
+	24, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
+	30, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
+	31, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
+	32, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
+	33, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
+	34, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
+	35, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
+	36, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	37, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
+	38, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
+	39, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	25, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
+	26, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
+	27, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
+	28, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
+	29, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
+	19, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
+	20, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
+	40, // 33: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
+	41, // 34: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
+	43, // 35: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	44, // 36: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	12, // 37: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	45, // 38: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	46, // 39: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	44, // 40: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	43, // 41: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 42: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	43, // 43: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	42, // 44: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	43, // 45: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 46: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	43, // 47: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	47, // 48: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	48, // 49: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	49, // 50: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	43, // 51: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 52: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	43, // 53: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
+	42, // 54: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
+	43, // 55: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
+	50, // 56: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
+	43, // 57: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	42, // 58: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	43, // 59: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	51, // 60: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	43, // 61: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	42, // 62: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	52, // 63: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	53, // 64: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 65: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	43, // 66: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	43, // 67: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	4,  // 68: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	43, // 69: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	49, // 70: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	46, // 71: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	54, // 72: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	55, // 73: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	43, // 74: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	5,  // 75: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
+	76, // [76:76] is the sub-list for method output_type
+	76, // [76:76] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -3790,14 +4002,16 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_ApprovalExpired)(nil),
 		(*SessionEvent_TurnExtended)(nil),
 		(*SessionEvent_StepsReported)(nil),
+		(*SessionEvent_MessageQueued)(nil),
+		(*SessionEvent_MessageDequeued)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   34,
+			NumEnums:      6,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

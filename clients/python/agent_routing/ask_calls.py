@@ -60,7 +60,7 @@ class AskCalls(RoutingCalls):
         wait_s = positive_seconds("wait", wait)
         until_s = time.monotonic() + wait_s
         routed = self._ask(text, session_id, user_id, request_id, fields)
-        if routed.dispatch is None:
+        if routed.dispatch is None and not routed.queued:
             return Asked(routed)
         watched = pb.WatchSessionRequest(
             session_id=session_id, user_id=user_id, after_revision=routed.revision
@@ -96,7 +96,7 @@ class AskCalls(RoutingCalls):
         wait_s = positive_seconds("wait", wait)
         until_s = time.monotonic() + wait_s
         routed = self._ask(text, session_id, user_id, request_id, fields)
-        if routed.dispatch is None:
+        if routed.dispatch is None and not routed.queued:
             asked = Asked(routed)
             yield AskedPart(asked.text, asked=asked)
             return

@@ -115,6 +115,11 @@ class RouteResult:
         return self.response.reply.text if self.response.HasField("reply") else None
 
     @property
+    def queued(self) -> bool:
+        """Whether the message waits for the answer to the one before (double_text: queue)."""
+        return self.response.queued
+
+    @property
     def suggestion(self) -> Suggestion | None:
         """The agent switch that is offered to the user, or None."""
         return self.response.suggestion if self.response.HasField("suggestion") else None

@@ -362,8 +362,9 @@ export class RoutingClient {
       },
     );
     if (routed.error !== undefined) throw routed.error;
-    if (routed.dispatch === undefined) return new Asked(routed);
-    checkInbox(routed.dispatch);
+    // A message that waits (double_text: queue) is dispatched later, as its turn then says.
+    if (routed.dispatch !== undefined) checkInbox(routed.dispatch);
+    else if (!routed.response.queued) return new Asked(routed);
     const ids = { sessionId: routed.sessionId, userId: fields.userId ?? "" };
     const watched = create(WatchSessionRequestSchema, { ...ids, afterRevision: routed.revision });
     for (;;) {

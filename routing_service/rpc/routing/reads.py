@@ -129,6 +129,7 @@ class SessionReads:
             create_time=pm.timestamp(state.create_us),
             update_time=pm.timestamp(state.update_us),
             turns_by_agent=state.turns_by_agent,
+            queued_request_ids=[queued.request_id for queued in state.queued],
         )
         if active is not None and active.locked and active.lock_expire_us is not None:
             response.lock_expire_time.CopyFrom(pm.timestamp(active.lock_expire_us))

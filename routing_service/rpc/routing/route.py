@@ -170,6 +170,8 @@ class RouteCalls:
         if plan is not None:
             dispatch = dispatch_bytes(plan, cards, locale)
             response.supervisor_bypassed = plan.agent_id != cards.registry.home_agent_id
+        else:
+            response.queued = decision.queued
         if decision.reply is not None:
             rendered = render_reply(
                 decision.reply,

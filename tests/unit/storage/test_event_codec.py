@@ -74,6 +74,8 @@ EVENTS: list[ev.Event] = [
     ev.SwitchAnswered(CHILD, "payroll", "vat", accepted=True),
     ev.SessionErased("asked for"),
     ev.TurnAbandoned(CHILD, ROOT, "vat", "limit"),
+    ev.MessageQueued(CHILD, TASK, "and then?", metadata={"a": "b"}, inbox=True),
+    ev.MessageDequeued(CHILD, "routed"),
     ev.TurnExtended(CHILD, ROOT, "vat", 99),
     ev.StepsReported(CHILD, ROOT, TASK, "vat", 2, 1, (ev.Step("search", "tool", "in", "out"),), 9),
     ev.CommandHandled("status", "active", "/status", "vat"),

@@ -413,6 +413,7 @@ class RouteResponse(google.protobuf.message.Message):
     SUGGESTION_FIELD_NUMBER: builtins.int
     SUPERVISOR_BYPASSED_FIELD_NUMBER: builtins.int
     TOPIC_TRACE_FIELD_NUMBER: builtins.int
+    QUEUED_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session: given, found, or generated."""
     task_id: builtins.str
@@ -427,6 +428,11 @@ class RouteResponse(google.protobuf.message.Message):
     supervisor_bypassed: builtins.bool
     """Whether an agent got the message without a call of the supervisor, which stickiness saved.
     False without a dispatch, and if the home agent got it.
+    """
+    queued: builtins.bool
+    """The message waits for the answer to the one before: the registry has double_text: queue, and a
+    worker may be at work. Nothing is dispatched now; message_routed of this request_id follows when the
+    turn before has ended.
     """
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
@@ -460,9 +466,10 @@ class RouteResponse(google.protobuf.message.Message):
         suggestion: agent_routing.v1.dispatch_pb2.Suggestion | None = ...,
         supervisor_bypassed: builtins.bool = ...,
         topic_trace: Global___TopicTrace | None = ...,
+        queued: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["dispatch", b"dispatch", "reply", b"reply", "suggestion", b"suggestion", "topic_trace", b"topic_trace"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dispatch", b"dispatch", "reply", b"reply", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id", "topic_trace", b"topic_trace"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dispatch", b"dispatch", "queued", b"queued", "reply", b"reply", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "supervisor_bypassed", b"supervisor_bypassed", "task_id", b"task_id", "topic_trace", b"topic_trace"]) -> None: ...
 
 Global___RouteResponse: typing_extensions.TypeAlias = RouteResponse
 
@@ -858,6 +865,7 @@ class StatusResponse(google.protobuf.message.Message):
     TURNS_BY_AGENT_FIELD_NUMBER: builtins.int
     PENDING_APPROVAL_FIELD_NUMBER: builtins.int
     SUGGESTION_FIELD_NUMBER: builtins.int
+    QUEUED_REQUEST_IDS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     revision: builtins.int
@@ -924,6 +932,10 @@ class StatusResponse(google.protobuf.message.Message):
     def suggestion(self) -> agent_routing.v1.dispatch_pb2.Suggestion:
         """The switch that was offered to the user and is not answered yet. Unset if there is none."""
 
+    @property
+    def queued_request_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Messages that wait for the answer to the one before, the next one first (double_text: queue)."""
+
     def __init__(
         self,
         *,
@@ -945,9 +957,10 @@ class StatusResponse(google.protobuf.message.Message):
         turns_by_agent: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         pending_approval: Global___PendingApproval | None = ...,
         suggestion: agent_routing.v1.dispatch_pb2.Suggestion | None = ...,
+        queued_request_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "next_agent", b"next_agent", "pending_approval", b"pending_approval", "suggestion", b"suggestion", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "pending_approval", b"pending_approval", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "pending_approval", b"pending_approval", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse
 

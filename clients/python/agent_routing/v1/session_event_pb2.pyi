@@ -215,6 +215,34 @@ TASK_CANCEL_CAUSE_APPROVAL_EXPIRED: TaskCancelCause.ValueType  # 4
 """The approval that it waited for expired."""
 Global___TaskCancelCause: typing_extensions.TypeAlias = TaskCancelCause
 
+class _DequeueCause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DequeueCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DequeueCause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DEQUEUE_CAUSE_UNSPECIFIED: _DequeueCause.ValueType  # 0
+    """Not set."""
+    DEQUEUE_CAUSE_ROUTED: _DequeueCause.ValueType  # 1
+    """It goes to an agent: message_routed follows."""
+    DEQUEUE_CAUSE_RESET: _DequeueCause.ValueType  # 2
+    """The user or a caller reset the session."""
+    DEQUEUE_CAUSE_LOST: _DequeueCause.ValueType  # 3
+    """Its text could not be read back. The log has the reason."""
+
+class DequeueCause(_DequeueCause, metaclass=_DequeueCauseEnumTypeWrapper):
+    """Why a message no longer waits."""
+
+DEQUEUE_CAUSE_UNSPECIFIED: DequeueCause.ValueType  # 0
+"""Not set."""
+DEQUEUE_CAUSE_ROUTED: DequeueCause.ValueType  # 1
+"""It goes to an agent: message_routed follows."""
+DEQUEUE_CAUSE_RESET: DequeueCause.ValueType  # 2
+"""The user or a caller reset the session."""
+DEQUEUE_CAUSE_LOST: DequeueCause.ValueType  # 3
+"""Its text could not be read back. The log has the reason."""
+Global___DequeueCause: typing_extensions.TypeAlias = DequeueCause
+
 @typing.final
 class Change(google.protobuf.message.Message):
     """One committed change of a session: one revision and all its events, never split."""
@@ -310,6 +338,8 @@ class SessionEvent(google.protobuf.message.Message):
     APPROVAL_EXPIRED_FIELD_NUMBER: builtins.int
     TURN_EXTENDED_FIELD_NUMBER: builtins.int
     STEPS_REPORTED_FIELD_NUMBER: builtins.int
+    MESSAGE_QUEUED_FIELD_NUMBER: builtins.int
+    MESSAGE_DEQUEUED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -454,6 +484,14 @@ class SessionEvent(google.protobuf.message.Message):
         WATCH_INCLUDE_STEPS.
         """
 
+    @property
+    def message_queued(self) -> Global___MessageQueued:
+        """A user's message waits for the answer to the one before."""
+
+    @property
+    def message_dequeued(self) -> Global___MessageDequeued:
+        """A message no longer waits. message_routed follows in the same change if it goes to an agent."""
+
     def __init__(
         self,
         *,
@@ -494,10 +532,12 @@ class SessionEvent(google.protobuf.message.Message):
         approval_expired: Global___ApprovalExpired | None = ...,
         turn_extended: Global___TurnExtended | None = ...,
         steps_reported: Global___StepsReported | None = ...,
+        message_queued: Global___MessageQueued | None = ...,
+        message_dequeued: Global___MessageDequeued | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -1514,3 +1554,43 @@ class SessionPurged(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["reason", b"reason"]) -> None: ...
 
 Global___SessionPurged: typing_extensions.TypeAlias = SessionPurged
+
+@typing.final
+class MessageQueued(google.protobuf.message.Message):
+    """A user's message waits for the answer to the one before (double_text: queue)."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The request of the message."""
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id"]) -> None: ...
+
+Global___MessageQueued: typing_extensions.TypeAlias = MessageQueued
+
+@typing.final
+class MessageDequeued(google.protobuf.message.Message):
+    """A message no longer waits."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The request of the message."""
+    cause: Global___DequeueCause.ValueType
+    """Why it no longer waits."""
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        cause: Global___DequeueCause.ValueType = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "request_id", b"request_id"]) -> None: ...
+
+Global___MessageDequeued: typing_extensions.TypeAlias = MessageDequeued
