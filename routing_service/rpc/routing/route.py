@@ -47,6 +47,7 @@ ROUTE_FINGERPRINT: Final = Fingerprint(
         "metadata",
         "task_expire_time",
         "quick_reply_id",
+        "deliver",
         "literal_text",
     ),
     uuids=frozenset({"task_id", "quick_reply_id"}),

@@ -10,6 +10,7 @@ from agent_routing.v1 import item_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.rpc.routing.complete_turn import COMPLETE_FINGERPRINT
 from routing_service.rpc.routing.handoffs import (
+    CANCEL_FINGERPRINT,
     CLEAR_FINGERPRINT,
     RESUME_FINGERPRINT,
     SET_ACTIVE_FINGERPRINT,
@@ -161,8 +162,13 @@ def test_fingerprint_is_what_earlier_releases_stored(request_, fingerprint, dige
             {"session_id", "user_id", "request_id", "expected_revision"},
         ),
         (pb.ResumeTaskRequest, RESUME_FINGERPRINT, {"session_id", "user_id", "request_id"}),
+        (
+            pb.CancelTaskRequest,
+            CANCEL_FINGERPRINT,
+            {"session_id", "user_id", "request_id", "expected_revision"},
+        ),
     ],
-    ids=["Route", "CompleteTurn", "SetActiveAgent", "ClearActiveAgent", "ResumeTask"],
+    ids=["Route", "CompleteTurn", "SetActiveAgent", "ClearActiveAgent", "ResumeTask", "CancelTask"],
 )
 def test_every_field_of_a_request_is_compared_or_known_not_to_be(
     message, fingerprint, not_compared
