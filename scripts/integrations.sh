@@ -18,6 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 beside() {
     case $1 in
     langgraph) echo pytest pytest-asyncio pytest-timeout langgraph-swarm langgraph-supervisor langgraph-checkpoint-sqlite ;;
+    a2a) echo pytest pytest-asyncio pytest-timeout "a2a-sdk[http-server]" uvicorn ;;
     *) echo pytest pytest-asyncio pytest-timeout ;;
     esac
 }
@@ -48,7 +49,7 @@ if [ "${1:-}" = --newest ]; then
     exit
 fi
 
-[ $# -gt 0 ] || set -- openai-agents langgraph google-adk pydantic-ai agent-framework
+[ $# -gt 0 ] || set -- openai-agents langgraph google-adk pydantic-ai agent-framework a2a
 for framework; do
     environment=.venv-integrations/$framework
     made=$environment/.installed

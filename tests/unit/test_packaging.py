@@ -22,6 +22,8 @@ OWNERS = packages_distributions()
 CONSTRAINTS = "requirements/constraints.txt"
 # What is not installed beside the tests cannot say which distribution it comes from.
 FRAMEWORKS = {
+    "a2a": {"a2a-sdk"},
+    "httpx": {"httpx"},
     "agent_framework": {"agent-framework-core"},
     "agent_framework.orchestrations": {"agent-framework-orchestrations"},
     "agents": {"openai-agents"},

@@ -1,0 +1,293 @@
+"""Agents of other services, over the A2A protocol: a worker's function that carries turns to one.
+
+    worker = Worker(client)
+    planner = RemoteAgent("https://planner.example.org", client=client)
+    worker.agent("planner")(planner.answer)
+
+Rule: which remote task belongs to a conversation is in the turn's steps, which the service stores,
+so any worker continues it. A turn that is delivered again finds the remote task that its message
+began, by the message's id, instead of sending the message again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import httpx
+from a2a.client import ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientError
+from a2a.types.a2a_pb2 import (
+    Artifact,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils.errors import A2AError, TaskNotFoundError
+from google.protobuf import json_format
+
+from agent_routing import outcomes
+from agent_routing.aio import AsyncClient
+from agent_routing.content import Item, data_item, step, text_item, uri_item
+from agent_routing.outcomes import Answer, Outcome
+from agent_routing.plain_values import Seconds, positive_seconds
+from agent_routing.worker import InboxTurn
+
+POLL_S_DEFAULT: Final = 2.0
+"""Between two looks at a remote task whose answer is not streamed, or whose stream ended early."""
+
+REPLY_S_DEFAULT: Final = 300.0
+"""How long the remote service may be silent: a model thinks for minutes."""
+
+STEP_KIND: Final = "a2a"
+"""Of the step that has the remote task: its output is JSON with context_id, task_id, state."""
+
+PAST_TURNS: Final = 20
+"""Own turns that are looked at for the remote task; each turn of a remote agent has its step."""
+
+TASKS_MAX: Final = 20
+"""Remote tasks of one context that are looked at, the newest; one turn begins one."""
+
+MESSAGES_MAX: Final = 20
+"""Messages of each of these tasks that are looked at."""
+
+_WORKING: Final = {TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING}
+_WAITING: Final = {TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED}
+_CONTEXTS: Final = uuid.UUID("0b9ff7a6-6f0e-4f3c-9b0e-3a4a3cb1b0d2")
+
+_log: Final = logging.getLogger("agent_routing.a2a")
+
+A2AClient: TypeAlias = Any
+"""The SDK's client: its own types are not installed where this package is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTask:
+    """The remote task that an earlier turn left behind. task_id: empty: only a context."""
+
+    context_id: str
+    task_id: str = ""
+    is_waiting: bool = False
+    """Whether it waits for the user, so that the next message continues it."""
+
+
+class RemoteAgent:
+    """A worker's function for an agent of another service.
+
+    url: where its card is (/.well-known/agent-card.json below it). client: of the routing service,
+    for the turns before. completed: the outcome of a remote task that was completed; None:
+    outcomes.complete(), so that the registry names the next agent. http: for credentials and
+    time-outs; it stays the caller's. poll: seconds between two looks at a task that works.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        client: AsyncClient,
+        completed: Outcome | None = None,
+        http: httpx.AsyncClient | None = None,
+        poll: Seconds = POLL_S_DEFAULT,
+    ) -> None:
+        self._url = url
+        self._client = client
+        self._completed = completed or outcomes.complete()
+        self._http = http
+        self._poll_s = positive_seconds("poll", poll)
+
+    async def answer(self, turn: InboxTurn) -> Answer:
+        """Carry a turn to the remote agent, and return what became of it.
+
+        Raises the SDK's errors if the remote service cannot be reached or refuses: the worker then
+        tries the turn again.
+        """
+        before = await self._before(turn)
+        async with self._remote() as remote:
+            task = await self._begun(remote, turn, before)
+            if task is None:
+                task = await self._sent(remote, turn, before)
+            if isinstance(task, Message):
+                return _answer_of_message(task, before)
+            while task.status.state in _WORKING:
+                await asyncio.sleep(self._poll_s)
+                task = await remote.get_task(GetTaskRequest(id=task.id))
+        return _answer_of_task(task, self._completed)
+
+    @asynccontextmanager
+    async def _remote(self) -> AsyncIterator[A2AClient]:
+        """Connect to the remote agent, as its card says: also with streaming, if it has that."""
+        http = self._http or httpx.AsyncClient(timeout=REPLY_S_DEFAULT)
+        try:
+            config = ClientConfig(httpx_client=http)
+            yield await ClientFactory(config).create_from_url(self._url)
+        finally:
+            if self._http is None:
+                await http.aclose()
+
+    async def _before(self, turn: InboxTurn) -> RemoteTask:
+        """Return the remote task of the newest turn of this agent in the task."""
+        page = await self._client.list_turns_page(
+            turn.session_id,
+            agent_id=turn.agent_id,
+            task_id=turn.dispatch.task_id,
+            order="NEWEST_FIRST",
+            page_size=PAST_TURNS,
+        )
+        for past in page.turns:
+            for taken in past.steps:
+                if taken.kind == STEP_KIND:
+                    known = json.loads(taken.output)
+                    is_waiting = known["state"] in {TaskState.Name(state) for state in _WAITING}
+                    return RemoteTask(known["context_id"], known["task_id"], is_waiting)
+        # The same in each attempt, so that an attempt finds what the one before began.
+        name = f"{turn.session_id}\n{turn.dispatch.task_id}\n{turn.agent_id}"
+        return RemoteTask(str(uuid.uuid5(_CONTEXTS, name)))
+
+    async def _begun(self, remote: A2AClient, turn: InboxTurn, before: RemoteTask) -> Task | None:
+        """Return the remote task that has this turn's message already; None: there is none."""
+        request = ListTasksRequest(
+            context_id=before.context_id, page_size=TASKS_MAX, history_length=MESSAGES_MAX
+        )
+        try:
+            listed = await remote.list_tasks(request)
+        except (A2AError, A2AClientError) as error:
+            # Services before version 1.0 of the protocol cannot list tasks: the message is sent
+            # again.
+            _log.debug("remote_tasks_not_listed url=%s error=%s", self._url, error)
+            return None
+        for task in listed.tasks:
+            if any(message.message_id == turn.request_id for message in task.history):
+                return await remote.get_task(GetTaskRequest(id=task.id))
+        return None
+
+    async def _sent(self, remote: A2AClient, turn: InboxTurn, before: RemoteTask) -> Task | Message:
+        """Send the turn's message; return the remote task, or the answer if there is no task."""
+        try:
+            return await self._replied(remote, turn, before)
+        except TaskNotFoundError as error:
+            if not before.is_waiting:
+                raise
+            # The remote service has forgotten its task, as one without a database does.
+            _log.warning("remote_task_gone task_id=%s error=%s", before.task_id, error)
+            return await self._replied(remote, turn, RemoteTask(before.context_id))
+
+    async def _replied(
+        self, remote: A2AClient, turn: InboxTurn, before: RemoteTask
+    ) -> Task | Message:
+        message = Message(
+            message_id=turn.request_id,
+            context_id=before.context_id,
+            task_id=before.task_id if before.is_waiting else "",
+            role=Role.ROLE_USER,
+            parts=_parts(turn),
+        )
+        task_id = ""
+        async for event in remote.send_message(SendMessageRequest(message=message)):
+            match event.WhichOneof("payload"):
+                case "message":
+                    return event.message
+                case "task":
+                    task_id = event.task.id
+                case "status_update":
+                    task_id = event.status_update.task_id
+                case "artifact_update":
+                    task_id = event.artifact_update.task_id
+        if not task_id:
+            raise ValueError(f"the remote agent at {self._url} answered with nothing")
+        return await remote.get_task(GetTaskRequest(id=task_id))
+
+
+def _parts(turn: InboxTurn) -> Iterator[Part]:
+    """Yield a message as A2A has it."""
+    if turn.text:
+        yield Part(text=turn.text)
+    for item in turn.items:
+        match item.WhichOneof("content"):
+            case "text":
+                yield Part(text=item.text, media_type=item.content_type)
+            case "data":
+                yield Part(raw=item.data, media_type=item.content_type)
+            case "uri":
+                yield Part(url=item.uri, media_type=item.content_type)
+
+
+def _answer_of_message(message: Message, before: RemoteTask) -> Answer:
+    """Return the answer of a remote agent that begins no task."""
+    context_id = message.context_id or before.context_id
+    return Answer(
+        _text(message.parts),
+        outcomes.proceed(),
+        list(_items(message.parts, with_text=False)),
+        [_step(context_id, "", "message")],
+    )
+
+
+def _answer_of_task(task: Task, completed: Outcome) -> Answer:
+    """Return a remote task that does not work any more as an answer."""
+    state = task.status.state
+    outcome: Outcome
+    match state:
+        case TaskState.TASK_STATE_COMPLETED:
+            outcome = completed
+        case TaskState.TASK_STATE_INPUT_REQUIRED | TaskState.TASK_STATE_AUTH_REQUIRED:
+            # For AUTH_REQUIRED the remote message says where to sign in; the user then writes on.
+            outcome = outcomes.follow_up()
+        case _:
+            outcome = outcomes.failure(f"the remote task ended as {_name(state)}")
+    text = _text(task.status.message.parts)
+    made = _text(part for artifact in task.artifacts for part in artifact.parts)
+    return Answer(
+        text or made,
+        outcome,
+        list(_artifact_items(task.artifacts, with_text=bool(text))),
+        [_step(task.context_id, task.id, _name(state))],
+    )
+
+
+def _artifact_items(artifacts: Iterable[Artifact], *, with_text: bool) -> Iterator[Item]:
+    for artifact in artifacts:
+        yield from _items(artifact.parts, with_text=with_text)
+
+
+def _items(parts: Iterable[Part], *, with_text: bool) -> Iterator[Item]:
+    """Yield parts as items. with_text: also those that are text."""
+    for part in parts:
+        match part.WhichOneof("content"):
+            case "text" if with_text:
+                yield text_item(part.text, part.media_type or "text/plain")
+            case "raw":
+                yield data_item(part.raw, part.media_type or "application/octet-stream")
+            case "url":
+                yield uri_item(part.url, part.media_type or "application/octet-stream")
+            case "data":
+                text = json_format.MessageToJson(part.data, indent=None)
+                yield text_item(text, part.media_type or "application/json")
+
+
+def _text(parts: Iterable[Part]) -> str:
+    """Return the text of parts, with an empty line between two."""
+    return "\n\n".join(part.text for part in parts if part.WhichOneof("content") == "text")
+
+
+def _step(context_id: str, task_id: str, state: str) -> Any:
+    known = {"context_id": context_id, "task_id": task_id, "state": state}
+    return step("remote task", kind=STEP_KIND, output=json.dumps(known))
+
+
+def _name(state: int) -> str:
+    """Return a state's name, or its number if the SDK does not know it."""
+    try:
+        return str(TaskState.Name(state))
+    except ValueError:
+        return str(state)

@@ -1,0 +1,206 @@
+"""A worker of a remote agent: the example against servers of the reference SDK's own classes."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agent_routing import Client, outcomes
+from agent_routing.integrations.a2a import RemoteAgent
+from agent_routing.v1.turn_pb2 import TurnOutcome
+from tests.integrations.tax_server import ROOT, TaxServer
+
+REGISTRY = """
+api_version: agent_routing/v1
+version: a2a-1
+supervisor: planner
+agents:
+  - {id: planner, name: Planner, delivery: inbox}
+"""
+START_S_MAX = 60
+HERE = Path(__file__).parent
+
+
+class Remote:
+    """A remote agent in a process of its own, on a port that stays the same over restarts."""
+
+    def __init__(self, folder, streaming):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._counts = folder / f"runs-{streaming}"
+        self._command = [sys.executable, str(HERE / "a2a_server.py"), str(port), streaming]
+        self._process = None
+
+    def start(self):
+        """Start it, and wait until it shows its card."""
+        self._process = subprocess.Popen([*self._command, str(self._counts)])
+        deadline_s = time.monotonic() + START_S_MAX
+        while True:
+            try:
+                httpx.get(f"{self.url}/.well-known/agent-card.json").raise_for_status()
+            except httpx.HTTPError:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.1)
+            else:
+                return
+
+    def kill(self):
+        """Kill it; its tasks were in memory."""
+        self._process.kill()
+        self._process.wait()
+
+    def runs(self, text):
+        """Return how often the agent ran for a message."""
+        return self._counts.read_text().splitlines().count(text) if self._counts.exists() else 0
+
+
+@pytest.fixture(scope="module", params=["streaming", "polling"])
+def remote(request, tmp_path_factory):
+    """Remote agents with a card that offers streams, and without."""
+    running = Remote(tmp_path_factory.mktemp("remote"), request.param)
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture(scope="module")
+def routing(tmp_path_factory):
+    """A routing service whose only agent is remote."""
+    running = TaxServer(tmp_path_factory.mktemp("routing"), REGISTRY)
+    running.start()
+    yield running
+    running.kill()
+
+
+@contextmanager
+def worker(routing, remote, lease="30"):
+    """Run the example."""
+    example = ROOT / "clients" / "python" / "examples" / "a2a_worker.py"
+    command = [sys.executable, str(example), "planner", remote.url, routing.address, lease]
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            # One that is still starting has no handler of the signal yet.
+            assert process.wait(30) in (0, -signal.SIGTERM)
+
+
+@pytest.fixture
+def client(routing):
+    """A frontend."""
+    with Client(routing.address, timeout=20) as made:
+        yield made
+
+
+def last_turn(client, session):
+    """Return a session's newest turn, and its outcome's name."""
+    [turn] = client.list_turns_page(session, user_id="ana", order="NEWEST_FIRST", page_size=1).turns
+    return turn, TurnOutcome.Name(turn.outcome).removeprefix("TURN_OUTCOME_")
+
+
+def test_a_remote_task_goes_on_over_restarts_of_the_worker(routing, remote, client, session):
+    """It asks, a new worker continues the same remote task, and what it made comes as items."""
+    session = f"{session}-{remote.url}"
+    with worker(routing, remote):
+        asked = client.ask("plan a journey", session_id=session, user_id="ana")
+        assert asked.text == "Where to?"
+        assert last_turn(client, session)[1] == "FOLLOW_UP"
+    with worker(routing, remote):
+        done = client.ask("to Rome", session_id=session, user_id="ana")
+    # The remote agent saw the question before: one task, with its history.
+    assert done.text == "Done, after 2 earlier messages."
+    [turn] = done.turns
+    assert [(item.content_type, item.text or item.data) for item in turn.agent_items] == [
+        ("text/plain", "A plan: to Rome"),
+        ("image/png", b"PNG"),
+    ]
+    assert last_turn(client, session)[1] == "COMPLETE"
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ("hello", "Hello World", "PROCEED"),
+        ("sign in", "Sign in at https://example.org", "FOLLOW_UP"),
+        ("fail", "The trains stand still.", "FAILURE"),
+        ("reject", "I plan journeys only.", "FAILURE"),
+        ("cancel", "Somebody cancelled it.", "FAILURE"),
+        ("slow", "A slow plan", "COMPLETE"),
+    ],
+)
+def test_each_state_has_its_outcome(routing, remote, client, session, expected):
+    """A message without a task, and every state in which a task stops working."""
+    said, text, outcome = expected
+    session = f"{session}-{remote.url}"
+    with worker(routing, remote):
+        asked = client.ask(said, session_id=session, user_id="ana")
+    assert asked.text == text
+    assert last_turn(client, session)[1] == outcome
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_worker_that_ends_in_the_middle_sends_nothing_twice(
+    routing, remote, client, session, how
+):
+    """Another one finds the remote task that the message began, and waits for it."""
+    session = f"{session}-{remote.url}-{how}"
+    before = remote.runs("slow")
+    with worker(routing, remote, lease="1") as first:
+        routed = client.route("slow", session_id=session, user_id="ana")
+        deadline_s = time.monotonic() + START_S_MAX
+        while remote.runs("slow") == before:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        # A stop waits for the function, which is nearly done; a kill does not.
+        first.send_signal(how)
+        first.wait(30)
+        with worker(routing, remote, lease="1"):
+            asked = client.ask(
+                "slow", session_id=session, user_id="ana", request_id=routed.request_id
+            )
+    assert asked.text == "A slow plan"
+    assert remote.runs("slow") == before + 1
+
+
+def test_a_task_that_the_remote_service_has_lost_begins_again(routing, tmp_path, client, session):
+    """A remote service that keeps its tasks in memory was restarted."""
+    remote = Remote(tmp_path, "streaming")
+    remote.start()
+    with worker(routing, remote):
+        client.ask("plan a journey", session_id=session, user_id="ana")
+        remote.kill()
+        remote.start()
+        asked = client.ask("to Rome", session_id=session, user_id="ana")
+    remote.kill()
+    assert asked.text.startswith("Done, after")
+
+
+def test_a_remote_service_that_is_away_is_a_failed_attempt(routing, client, session, tmp_path):
+    """The worker tries again; here the service comes before the second attempt."""
+    remote = Remote(tmp_path, "streaming")
+    with worker(routing, remote):
+        routed = client.route("hello", session_id=session, user_id="ana")
+        time.sleep(1)
+        remote.start()
+        asked = client.ask("hello", session_id=session, user_id="ana", request_id=routed.request_id)
+    remote.kill()
+    assert asked.text == "Hello World"
+
+
+def test_the_outcome_of_a_completed_task_can_be_chosen():
+    """Some remote agents complete a task with each message."""
+    agent = RemoteAgent("http://127.0.0.1:1", client=None, completed=outcomes.proceed())
+    assert asyncio.iscoroutinefunction(agent.answer)
+    with pytest.raises(ValueError, match="poll"):
+        RemoteAgent("http://127.0.0.1:1", client=None, poll=0)
