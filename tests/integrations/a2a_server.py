@@ -75,8 +75,8 @@ class Planner(AgentExecutor):
                 await updater.start_work()
                 picture = new_raw_part(b"PNG", media_type="image/png")
                 await updater.add_artifact([new_text_part(f"A plan: {said}"), picture])
-                history = len(task.history)
-                await updater.complete(words(f"Done, after {history} earlier messages."))
+                which = "a new task" if context.current_task is None else "the task before"
+                await updater.complete(words(f"Done, in {which}."))
 
     async def cancel(self, context, event_queue):
         """Not part of the tests."""
