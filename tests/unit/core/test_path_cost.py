@@ -107,7 +107,7 @@ async def handlers(tmp_path, monkeypatch):
             Settings(listen="127.0.0.1:0", agents=str(agents), store="memory://"),
             observer=CallLog(log, Metrics()),
         )
-        [(routing, *_)] = made
+        (routing, *_) = made[0]
 
         def handler(method):
             path = f"/agent_routing.v1.RoutingService/{method}"
