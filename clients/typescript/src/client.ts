@@ -64,6 +64,7 @@ import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 import { newUuid7 } from "./ids.js";
 import { watchTurns } from "./inbox.js";
 import { type Fallback, KnownAgents } from "./knownAgents.js";
+import { overPages } from "./pages.js";
 import { type Place, Replicas } from "./replicas.js";
 import {
   type AskFields,
@@ -596,16 +597,4 @@ function routeRequest(fields: RouteFields): RouteRequest {
 function withRequestId(request: RouteRequest): RouteRequest {
   request.requestId ||= newUuid7();
   return request;
-}
-
-async function* overPages<Page extends { nextPageToken: string }, Entry>(
-  pageAt: (token: string) => Promise<Page>,
-  entries: (page: Page) => readonly Entry[],
-): AsyncGenerator<Entry, void, void> {
-  let token = "";
-  do {
-    const page = await pageAt(token);
-    yield* entries(page);
-    token = page.nextPageToken;
-  } while (token !== "");
 }
