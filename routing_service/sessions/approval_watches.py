@@ -105,7 +105,7 @@ class ApprovalWatches:
     def entries_changed(self, append: Append) -> None:
         """Note what a commit of this process has put and dropped; a vote has neither.
 
-        Other changes with neither only make the watches look at a session again.
+        Other changes of tasks with neither only make the watches look at a session again.
         """
         board = self._boards.get(append.key.tenant)
         if board is None:

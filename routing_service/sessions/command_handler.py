@@ -476,7 +476,7 @@ class CommandHandler:
             row = await self._store.find_task(key.tenant, taken.task_id)
             raise task_of_another(call, taken.task_id, taken.session_id, row) from taken
         self._publish(key, append.change)
-        if append.inbox_put or append.inbox_drop:
+        if tasks or append.inbox_put or append.inbox_drop:
             self._next.changed(append, state)
         hot.state, hot.chain = state, chain
         if before is None:
