@@ -458,7 +458,7 @@ type RouteRequest struct {
 	// INBOX: workers take the turn from inboxes, whichever agents it passes through, also agents
 	// without an inbox in the registry. Where some agent has none it needs a store of format 2;
 	// otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
-	// CALLER is INVALID_FIELD. Repeats are not compared by it.
+	// CALLER is INVALID_FIELD. A repeat with another one is another request.
 	Deliver       Delivery `protobuf:"varint,18,opt,name=deliver,proto3,enum=agent_routing.v1.Delivery" json:"deliver,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

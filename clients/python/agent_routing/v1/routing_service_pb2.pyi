@@ -346,7 +346,7 @@ class RouteRequest(google.protobuf.message.Message):
     """INBOX: workers take the turn from inboxes, whichever agents it passes through, also agents
     without an inbox in the registry. Where some agent has none it needs a store of format 2;
     otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
-    CALLER is INVALID_FIELD. Repeats are not compared by it.
+    CALLER is INVALID_FIELD. A repeat with another one is another request.
     """
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
