@@ -73,17 +73,12 @@ public record Asked(RouteResult route, List<Turn> turns) {
     if (routed.degraded()) {
       throw routed.error();
     }
-    if (routed.dispatch().isEmpty()) {
-      return new Asked(routed, List.of());
-    }
-    Dispatch dispatch = routed.dispatch().get();
-    if (dispatch.getDelivery() != Delivery.DELIVERY_INBOX) {
-      throw new IllegalArgumentException(
-          "agent \""
-              + dispatch.getAgent().getAgentId()
-              + "\" has no inbox; carry request "
-              + dispatch.getRequestId()
-              + " to it, or set delivery: inbox for it in the registry");
+    // A queued message is dispatched later, so its agent is not known yet.
+    if (!routed.response().getQueued()) {
+      if (routed.dispatch().isEmpty()) {
+        return new Asked(routed, List.of());
+      }
+      requireInbox(routed.dispatch().get());
     }
     WatchSessionRequest watched =
         WatchSessionRequest.newBuilder()
@@ -101,6 +96,17 @@ public record Asked(RouteResult route, List<Turn> turns) {
         throw new NoAnswerYet(routed, wait);
       }
       watched = afterNextChange(client, watched, Duration.ofNanos(leftNanos));
+    }
+  }
+
+  private static void requireInbox(Dispatch dispatch) {
+    if (dispatch.getDelivery() != Delivery.DELIVERY_INBOX) {
+      throw new IllegalArgumentException(
+          "agent \""
+              + dispatch.getAgent().getAgentId()
+              + "\" has no inbox; carry request "
+              + dispatch.getRequestId()
+              + " to it, or set delivery: inbox for it in the registry");
     }
   }
 
