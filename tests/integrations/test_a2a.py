@@ -9,8 +9,11 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
+
+pytest.importorskip("a2a", reason="needs a2a-sdk: make test-integrations")
+
+import httpx
 
 from agent_routing import Client, outcomes
 from agent_routing.integrations.a2a import RemoteAgent
