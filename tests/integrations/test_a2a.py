@@ -159,7 +159,7 @@ def test_a_worker_that_ends_in_the_middle_sends_nothing_twice(
     session = f"{session}-{remote.url}-{how}"
     before = remote.runs("slow")
     with worker(routing, remote, lease="1") as first:
-        routed = client.route("slow", session_id=session, user_id="ana")
+        routed = client.route("slow", session_id=session, user_id="ana", deliver="INBOX")
         deadline_s = time.monotonic() + START_S_MAX
         while remote.runs("slow") == before:
             assert time.monotonic() < deadline_s
@@ -192,7 +192,7 @@ def test_a_remote_service_that_is_away_is_a_failed_attempt(routing, client, sess
     """The worker tries again; here the service comes before the second attempt."""
     remote = Remote(tmp_path, "streaming")
     with worker(routing, remote):
-        routed = client.route("hello", session_id=session, user_id="ana")
+        routed = client.route("hello", session_id=session, user_id="ana", deliver="INBOX")
         time.sleep(1)
         remote.start()
         asked = client.ask("hello", session_id=session, user_id="ana", request_id=routed.request_id)
