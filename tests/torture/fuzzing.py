@@ -31,8 +31,8 @@ from agent_routing.v1 import (
 from tests.torture.in_process import Answer
 
 OWN: Final = "agent_routing.v1."
-RARE: Final = frozenset({"ReloadAgents"})
-"""It reads a file each time: a share of its own, or it takes all of the time."""
+RARE: Final = frozenset({"ReloadAgents", "WatchInbox", "WatchApprovals"})
+"""One reads a file each time, two wait: a small share, or they take all of the time."""
 
 _METHODS: Final[dict[str, MethodDescriptor]] = {
     f"/{service.full_name}/{method.name}": method

@@ -29,6 +29,11 @@ STREAM_BODIES_MAX: Final = 3
 UNTIL_READ: Final = frozenset({"Watch", "WatchSession", "WatchEvents"})
 """Streams that are silent after their first message."""
 
+SILENT: Final = frozenset({"WatchInbox", "WatchApprovals"})
+"""Streams that may send nothing for minutes: their readers leave after SILENT_S."""
+
+SILENT_S: Final = 0.05
+
 
 @dataclass(slots=True)
 class Answer:
@@ -112,6 +117,8 @@ async def _stream(
     else:
         made = handler.unary_stream(data, context)
     context.task = asyncio.ensure_future(made)
+    if path.rpartition("/")[2] in SILENT:
+        asyncio.get_running_loop().call_later(SILENT_S, context.leave)
     try:
         await context.task
     except grpc.aio.AbortError:
@@ -181,10 +188,15 @@ class _Context:
 
     async def write(self, body: bytes) -> None:
         self.answer.bodies.append(body)
-        if self.task is not None and len(self.answer.bodies) == self._bodies_max:
+        if len(self.answer.bodies) == self._bodies_max:
+            self.leave()
+            await asyncio.sleep(0)
+
+    def leave(self) -> None:
+        """End the call as a reader who has read enough."""
+        if self.task is not None and not self.task.done():
             self.left = True
             self.task.cancel()
-            await asyncio.sleep(0)
 
 
 class _Gate:

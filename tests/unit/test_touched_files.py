@@ -208,10 +208,10 @@ def test_route_field_touches_what_the_table_says(copy):
     """The contract, the command, its mapping, the decision, and the asyncio Python client."""
     copy.edit(
         f"protos/{ROUTING_PROTO}",
-        "  bool explain_topic = 17;\n",
-        "  bool explain_topic = 17;\n\n"
+        "  Delivery deliver = 18;\n",
+        "  Delivery deliver = 18;\n\n"
         "  // The phase of the moon, at most 64 characters. Default: it does not matter.\n"
-        "  string moon = 99;\n",
+        "  string moon = 19;\n",
     )
     copy.edit(
         "routing_service/core/commands.py",
