@@ -390,10 +390,7 @@ class Scenario {
       case "SetActiveAgent":
         return await client.setActiveAgent(this.#request(REQUESTS.SetActiveAgent, given), options);
       case "CancelTask":
-        return await client.cancelTask(
-          this.#request(REQUESTS.CancelTask, given),
-          options,
-        );
+        return await client.cancelTask(this.#request(REQUESTS.CancelTask, given), options);
       case "ClearActiveAgent":
         return await client.clearActiveAgent(
           this.#request(REQUESTS.ClearActiveAgent, given),
