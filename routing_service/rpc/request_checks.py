@@ -15,7 +15,7 @@ import msgspec
 from google.protobuf import duration_pb2, json_format, struct_pb2, timestamp_pb2
 from google.protobuf.message import Message
 
-from agent_routing.v1 import item_pb2, turn_pb2
+from agent_routing.v1 import admin_service_pb2, item_pb2, routing_service_pb2, turn_pb2
 from routing_service.core.errors import Reason, RoutingError, Violation, invalid_field
 from routing_service.core.identifiers import (
     CHANNEL_CHARS_MAX,
@@ -46,6 +46,14 @@ from routing_service.core.identifiers import (
 from routing_service.core.registry import Registry
 
 M = TypeVar("M", bound=Message)
+
+Watching = (
+    routing_service_pb2.WatchSessionRequest
+    | routing_service_pb2.WatchInboxRequest
+    | routing_service_pb2.WatchApprovalsRequest
+    | admin_service_pb2.WatchEventsRequest
+)
+"""The requests that have a heartbeat interval."""
 
 JSON_VALUES_MAX: Final = 5_000
 """Values of a JSON request, which Python parses one by one. A request within the limits above has
@@ -318,11 +326,17 @@ class FieldChecks:
         elif positive and not value.seconds and not value.nanos:
             self.refuse(field, "is 0; send a longer time, or leave it out")
 
-    def heartbeat(self, field: str, value: duration_pb2.Duration) -> float:
-        """Check the heartbeat interval of a watch; return it in seconds."""
+    def heartbeat_s(self, request: Watching) -> float:
+        """Check the heartbeat interval of a watch; return it in seconds, or the default."""
+        if not request.HasField("heartbeat_interval"):
+            return HEARTBEAT_S_DEFAULT
+        value = request.heartbeat_interval
         seconds = value.seconds + value.nanos / 1e9
         if not HEARTBEAT_S_MIN <= seconds <= HEARTBEAT_S_MAX or not 0 <= value.nanos <= _NANOS_MAX:
-            self.refuse(field, f"is not between {HEARTBEAT_S_MIN} and {HEARTBEAT_S_MAX} seconds")
+            self.refuse(
+                "heartbeat_interval",
+                f"is not between {HEARTBEAT_S_MIN} and {HEARTBEAT_S_MAX} seconds",
+            )
         return seconds
 
     def number(self, field: str, value: int, minimum: int, maximum: int) -> None:

@@ -121,7 +121,7 @@ async def test_the_page_may_connect_to_the_issuer_alone():
 
 
 async def test_only_the_calls_of_the_pages_are_served(tmp_path):
-    """Nothing on this listener changes anything, whoever calls."""
+    """No caller can change anything on this listener."""
     async with opened(tmp_path) as (_, page):
         for name, service in SERVICES.items():
             for method in service.methods:

@@ -371,7 +371,7 @@ async def test_steps_reach_watchers_that_ask_for_them(service):
     reported = event.steps_reported
     assert reported.request_id == item.dispatch.request_id
     assert (reported.agent.agent_id, reported.attempt, reported.first_step) == ("front", 1, 0)
-    # Nobody signs in here, so everybody is an operator.
+    # There is no sign-in here, so everyone is an operator.
     assert [(s.name, s.input, s.output, s.attempt) for s in reported.steps] == [
         ("search", "search?", "!", 1)
     ]

@@ -142,7 +142,7 @@ async def test_so_many_messages_wait(service):
 
 
 async def test_commands_run_at_once(service):
-    """/status answers, /reset forgets what waits, and the next message begins anew."""
+    """/status answers, /reset forgets what waits, and the next message starts over."""
     chat = service.chat()
     await chat.say("first")
     await chat.say("second")

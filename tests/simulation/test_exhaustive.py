@@ -117,7 +117,7 @@ WORKING = registry_of(
     replace(AGENTS[0], turn_timeout_us=90 * SECOND_US), *AGENTS[1:], limits=LIMITS
 )
 
-# One person has to, and what nobody decides in time is rejected; the clerk has no inbox.
+# One person has to, and what is not decided in time is rejected; the clerk has no inbox.
 REJECTING = registry_of(
     *(replace(agent, has_inbox=agent.agent_id != "clerk") for agent in AGENTS),
     limits=LIMITS,

@@ -42,7 +42,6 @@ from routing_service.rpc.page_tokens import (
     token_of,
 )
 from routing_service.rpc.request_checks import (
-    HEARTBEAT_S_DEFAULT,
     PAGE_SIZE_MAX,
     FieldChecks,
     parse,
@@ -293,9 +292,7 @@ class AuditCalls:
         checks = FieldChecks()
         tenant = tenant_of(checks, caller, request.tenant, record)
         _check_kinds(checks, request.kinds)
-        heartbeat_s = HEARTBEAT_S_DEFAULT
-        if request.HasField("heartbeat_interval"):
-            heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
+        heartbeat_s = checks.heartbeat_s(request)
         checks.done()
         cursor = cursor_in(request.cursor, "cursor")
         if not request.cursor:

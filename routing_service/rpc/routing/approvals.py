@@ -17,7 +17,6 @@ from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
 from routing_service.rpc.page_tokens import PAGE_BYTES_MAX, entry_in, entry_token
 from routing_service.rpc.request_checks import (
-    HEARTBEAT_S_DEFAULT,
     PAGE_SIZE_MAX,
     FieldChecks,
     parse,
@@ -95,9 +94,7 @@ class ApprovalCalls:
         """Send what waits for an approval, then what begins, changes and ends."""
         request = parse(pb.WatchApprovalsRequest, data)
         checks = FieldChecks()
-        heartbeat_s = HEARTBEAT_S_DEFAULT
-        if request.HasField("heartbeat_interval"):
-            heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
+        heartbeat_s = checks.heartbeat_s(request)
         wanted = self._wanted_in(caller, request, checks)
         record.tenant = caller.tenant
         await self._check_format()

@@ -17,7 +17,7 @@ from routing_service.core.identifiers import HISTORY_TURNS_MAX, HISTORY_TURNS_MI
 from routing_service.core.keep_turn import steps_known
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
-from routing_service.rpc.request_checks import HEARTBEAT_S_DEFAULT, FieldChecks, parse
+from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.inbox import Inbox, InboxWatch, Offer, new_resume_token
@@ -84,9 +84,7 @@ class InboxCalls:
         lease_s = LEASE_S_DEFAULT
         if request.HasField("lease"):
             lease_s = lease_in(checks, "lease", request.lease)
-        heartbeat_s = HEARTBEAT_S_DEFAULT
-        if request.HasField("heartbeat_interval"):
-            heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
+        heartbeat_s = checks.heartbeat_s(request)
         checks.done()
         ids = [registry.resolve(agent_id) or agent_id for agent_id in request.agent_ids]
         watch = InboxWatch(

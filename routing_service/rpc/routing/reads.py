@@ -35,7 +35,6 @@ from routing_service.rpc.page_tokens import (
     turn_position_in,
 )
 from routing_service.rpc.request_checks import (
-    HEARTBEAT_S_DEFAULT,
     PAGE_SIZE_MAX,
     FieldChecks,
     parse,
@@ -307,9 +306,7 @@ class SessionReads:
         """Send a session's changes after a revision, then new ones as they happen."""
         request = parse(pb.WatchSessionRequest, data)
         checks = FieldChecks()
-        heartbeat_s = HEARTBEAT_S_DEFAULT
-        if request.HasField("heartbeat_interval"):
-            heartbeat_s = checks.heartbeat("heartbeat_interval", request.heartbeat_interval)
+        heartbeat_s = checks.heartbeat_s(request)
         for place, kind in enumerate(request.include):
             checks.word(f"include[{place}]", kind, _INCLUDES, "DELTAS, NOTES or STEPS")
         key, access = await self._reader(caller, request, record, checks)

@@ -213,7 +213,7 @@ def test_hostile_names_stay_names():
 @pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 @pytest.mark.parametrize("graph", ["hostile", *EXAMPLES])
 def test_dot_is_read_by_pydot_with_every_agent_and_edge(graph):
-    """A reader that nobody here wrote; tests/clients/test_drawings.py has Graphviz's own."""
+    """A reader from outside the project; tests/clients/test_drawings.py has Graphviz's own."""
     made = hostile_graph() if graph == "hostile" else handoff_graph(*example_graph(graph))
     (read,) = pydot.graph_from_dot_data(dot_text(made))
     nodes = [each for each in read.get_nodes() if each.get_name() not in {"node", "edge"}]
