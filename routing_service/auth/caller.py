@@ -22,8 +22,9 @@ ADMIN: Final = "admin"
 ACT_AS: Final = "act_as"
 APPROVE: Final = "approve"
 PLATFORM: Final = "platform"
+READ_WORDS: Final = "read_words"
 
-SCOPES: Final = frozenset({ROUTE, AGENT, READ, ADMIN, ACT_AS, APPROVE, PLATFORM})
+SCOPES: Final = frozenset({ROUTE, AGENT, READ, ADMIN, ACT_AS, APPROVE, PLATFORM, READ_WORDS})
 """All scopes. Other words in a credential are ignored: they are for other services."""
 
 ANY_AGENT: Final = "*"

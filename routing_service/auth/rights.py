@@ -17,6 +17,7 @@ from routing_service.auth.caller import (
     APPROVE,
     PLATFORM,
     READ,
+    READ_WORDS,
     ROUTE,
     Caller,
 )
@@ -46,6 +47,7 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "ListAgents": _READERS,
     "WatchSession": _READERS,
     "ListSessions": (ADMIN,),
+    "GetSessionAt": (ADMIN,),
     "ListEvents": (ADMIN,),
     "WatchEvents": (ADMIN,),
     "GetRoutingStats": (ADMIN,),
@@ -236,6 +238,22 @@ def check_instructions(caller: Caller) -> None:
     """Refuse the text of agents' prompts to callers that run no agent. Raises SCOPE_MISSING."""
     if caller.signed_in and caller.scopes.isdisjoint((AGENT, ADMIN)):
         raise scope_missing("ListAgents with include_instructions", AGENT)
+
+
+def check_texts(caller: Caller) -> None:
+    """Refuse texts that are read for a reason. Raises SCOPE_MISSING."""
+    if not reads_texts(caller):
+        raise scope_missing("reading texts for a reason (read_reason)", READ_WORDS)
+
+
+def reads_texts(caller: Caller) -> bool:
+    """Say whether a caller may see the texts of conversations in the console."""
+    return not caller.signed_in or READ_WORDS in caller.scopes
+
+
+def reads_prompts(caller: Caller) -> bool:
+    """Say whether a caller may see in the console what approvals are about."""
+    return reads_texts(caller) or APPROVE in caller.scopes
 
 
 def entitlements_of(caller: Caller, user_id: str, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -25,7 +25,8 @@ Examples:
 
 \b
 For a server with --sign-in development and the same key file. With that file one
-can sign in as any caller. Scopes: route, agent, read, admin, act_as, platform.
+can sign in as any caller. Scopes: route, agent, read, approve, admin,
+read_words, act_as, platform.
 """
 
 _ROLE: Final = re.compile(r"[A-Za-z0-9._:/@+=-]{1,64}")

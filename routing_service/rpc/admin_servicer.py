@@ -12,6 +12,7 @@ from routing_service.analytics.keeper import StatsKeeper
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc.admin.audit import AuditCalls
 from routing_service.rpc.admin.operations import OperationsCalls
+from routing_service.rpc.admin.session_at import SessionAtCalls
 from routing_service.rpc.admin.sessions import SessionListCalls
 from routing_service.rpc.admin.user_data import UserDataCalls
 from routing_service.rpc.agent_cards import AgentCards, CardCache
@@ -21,6 +22,7 @@ from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.retention import Retention
 from routing_service.sessions.stickiness_switch import StickinessSwitch
+from routing_service.sessions.text_reads import TextReads
 from routing_service.storage.store import Store
 
 
@@ -58,10 +60,12 @@ class AdminServicer:
         self.methods = all_methods(
             (
                 SessionListCalls(store, cards_in_force),
+                SessionAtCalls(store, cards_in_force),
                 AuditCalls(
                     store,
                     feed,
                     cards_in_force,
+                    TextReads(handler.audit),
                     read_max=audit_read_max,
                     scanned_max=audit_scanned_max,
                 ),

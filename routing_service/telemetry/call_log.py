@@ -45,6 +45,7 @@ READING_METHODS: Final = frozenset(
         "ListTasks",
         "ListAgents",
         "ListSessions",
+        "GetSessionAt",
         "ListEvents",
         "GetStickiness",
     }

@@ -52,6 +52,7 @@ conventions for gRPC spans."""
 _ADMIN: Final = frozenset(
     {
         "ListSessions",
+        "GetSessionAt",
         "ListEvents",
         "WatchEvents",
         "GetRoutingStats",

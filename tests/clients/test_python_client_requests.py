@@ -228,6 +228,7 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         scope="session",
         reason="start over",
         expected_revision=9,
+        validate_only=True,
     )
     await client.cancel_task(
         TASK_ID,
@@ -236,10 +237,17 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         request_id=REQUEST_ID,
         reason="ordered twice",
         expected_revision=9,
+        validate_only=True,
     )
     await client.status("chat-42", user_id="ana", task_id=TASK_ID)
     await client.resume_task(
-        TASK_ID, REQUEST_ID, "REJECT", session_id="chat-42", user_id="ana", comment="too dear"
+        TASK_ID,
+        REQUEST_ID,
+        "REJECT",
+        session_id="chat-42",
+        user_id="ana",
+        comment="too dear",
+        validate_only=True,
     )
     await client.list_tasks_page(
         "chat-42",
@@ -257,6 +265,7 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         order="NEWEST_FIRST",
         page_size=5,
         page_token="t",
+        read_reason="the user complains",
     )
     await client.list_agents(
         session_id="chat-42",

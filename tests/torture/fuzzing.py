@@ -236,6 +236,7 @@ def seeds() -> list[tuple[str, bytes]]:
         ("GetRoutingStats", ad.GetRoutingStatsRequest(channel="web")),
         ("ExportUser", ad.ExportUserRequest(user_id="ana")),
         ("EraseUser", ad.EraseUserRequest(user_id="ben", reason="asked", validate_only=True)),
+        ("GetSessionAt", ad.GetSessionAtRequest(session_id="chat-1", revision=1)),
         ("SetStickiness", ad.SetStickinessRequest(enabled=True, reason="test")),
         ("GetStickiness", ad.GetStickinessRequest()),
         (

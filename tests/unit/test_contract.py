@@ -152,6 +152,7 @@ SERVICES = {
         "WatchEvents": WATCH,
         "GetRoutingStats": UNARY,
         "EraseUser": UNARY,
+        "GetSessionAt": UNARY,
         "ExportUser": WATCH,
         "ReloadAgents": UNARY,
         "SetStickiness": UNARY,

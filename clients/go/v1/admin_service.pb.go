@@ -567,6 +567,427 @@ func (x *Unreadable) GetReason() string {
 	return ""
 }
 
+// Asks for the state of a session after one of its changes.
+type GetSessionAtRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The revision, from 1 to the session's latest. 0: the latest. A later one: INVALID_FIELD. One
+	// whose content was erased: FAILED_PRECONDITION, SESSION_ERASED. One that is no longer kept:
+	// OUT_OF_RANGE, REVISION_COMPACTED.
+	Revision      int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSessionAtRequest) Reset() {
+	*x = GetSessionAtRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSessionAtRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSessionAtRequest) ProtoMessage() {}
+
+func (x *GetSessionAtRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSessionAtRequest.ProtoReflect.Descriptor instead.
+func (*GetSessionAtRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetSessionAtRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GetSessionAtRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *GetSessionAtRequest) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// The state of a session right after a change. What passes with time alone, such as the timeout of a
+// lock, shows from the change that wrote it. Agents are shown as in the registry in force.
+type GetSessionAtResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The session.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The revision of this state.
+	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The session's latest revision at the time of the call.
+	HeadRevision int64 `protobuf:"varint,4,opt,name=head_revision,json=headRevision,proto3" json:"head_revision,omitempty"`
+	// The active agent. Unset while none was active.
+	ActiveAgent *Agent `protobuf:"bytes,5,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`
+	// Whether the active agent had asked a question and waited for the answer.
+	Locked bool `protobuf:"varint,6,opt,name=locked,proto3" json:"locked,omitempty"`
+	// When that lock expires. Unset: never, or not locked.
+	LockExpireTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=lock_expire_time,json=lockExpireTime,proto3" json:"lock_expire_time,omitempty"`
+	// The agents that interludes interrupted; the last entry gets the conversation back first.
+	ReturnStack []*Frame `protobuf:"bytes,8,rep,name=return_stack,json=returnStack,proto3" json:"return_stack,omitempty"`
+	// The open task, or the task that was closed last, without its metadata. Unset if there was none.
+	Task *Task `protobuf:"bytes,9,opt,name=task,proto3" json:"task,omitempty"`
+	// The turns that were not completed, oldest first.
+	OpenTurns []*OpenTurn `protobuf:"bytes,10,rep,name=open_turns,json=openTurns,proto3" json:"open_turns,omitempty"`
+	// The turn that waited for an approval. Unset if none did.
+	PausedTurn *OpenTurn `protobuf:"bytes,11,opt,name=paused_turn,json=pausedTurn,proto3" json:"paused_turn,omitempty"`
+	// The agent that was offered to the user, who had not answered yet. Unset if none was.
+	SuggestedAgent *Agent `protobuf:"bytes,12,opt,name=suggested_agent,json=suggestedAgent,proto3" json:"suggested_agent,omitempty"`
+	// The confidence of that offer, 0-1.
+	SuggestionConfidence float64 `protobuf:"fixed64,13,opt,name=suggestion_confidence,json=suggestionConfidence,proto3" json:"suggestion_confidence,omitempty"`
+	// Messages that waited for the answer to the one before, the next one first.
+	QueuedRequestIds []string `protobuf:"bytes,14,rep,name=queued_request_ids,json=queuedRequestIds,proto3" json:"queued_request_ids,omitempty"`
+	// Version of the registry that decided the change.
+	RegistryVersion string `protobuf:"bytes,15,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
+	// The session's locale, BCP 47.
+	Locale string `protobuf:"bytes,16,opt,name=locale,proto3" json:"locale,omitempty"`
+	// The channel of the last message that had one. Empty if none had.
+	Channel string `protobuf:"bytes,17,opt,name=channel,proto3" json:"channel,omitempty"`
+	// The user that owned the session. Empty if none was known yet.
+	Owner string `protobuf:"bytes,18,opt,name=owner,proto3" json:"owner,omitempty"`
+	// When the session began.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// When the change was made.
+	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
+	// How many turns each agent had answered, as in StatusResponse.
+	TurnsByAgent  map[string]int32 `protobuf:"bytes,21,rep,name=turns_by_agent,json=turnsByAgent,proto3" json:"turns_by_agent,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSessionAtResponse) Reset() {
+	*x = GetSessionAtResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSessionAtResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSessionAtResponse) ProtoMessage() {}
+
+func (x *GetSessionAtResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSessionAtResponse.ProtoReflect.Descriptor instead.
+func (*GetSessionAtResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetSessionAtResponse) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GetSessionAtResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *GetSessionAtResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *GetSessionAtResponse) GetHeadRevision() int64 {
+	if x != nil {
+		return x.HeadRevision
+	}
+	return 0
+}
+
+func (x *GetSessionAtResponse) GetActiveAgent() *Agent {
+	if x != nil {
+		return x.ActiveAgent
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetLocked() bool {
+	if x != nil {
+		return x.Locked
+	}
+	return false
+}
+
+func (x *GetSessionAtResponse) GetLockExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LockExpireTime
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetReturnStack() []*Frame {
+	if x != nil {
+		return x.ReturnStack
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetOpenTurns() []*OpenTurn {
+	if x != nil {
+		return x.OpenTurns
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetPausedTurn() *OpenTurn {
+	if x != nil {
+		return x.PausedTurn
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetSuggestedAgent() *Agent {
+	if x != nil {
+		return x.SuggestedAgent
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetSuggestionConfidence() float64 {
+	if x != nil {
+		return x.SuggestionConfidence
+	}
+	return 0
+}
+
+func (x *GetSessionAtResponse) GetQueuedRequestIds() []string {
+	if x != nil {
+		return x.QueuedRequestIds
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetRegistryVersion() string {
+	if x != nil {
+		return x.RegistryVersion
+	}
+	return ""
+}
+
+func (x *GetSessionAtResponse) GetLocale() string {
+	if x != nil {
+		return x.Locale
+	}
+	return ""
+}
+
+func (x *GetSessionAtResponse) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+func (x *GetSessionAtResponse) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *GetSessionAtResponse) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetUpdateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdateTime
+	}
+	return nil
+}
+
+func (x *GetSessionAtResponse) GetTurnsByAgent() map[string]int32 {
+	if x != nil {
+		return x.TurnsByAgent
+	}
+	return nil
+}
+
+// A message that waited for an agent's answer.
+type OpenTurn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request that the agent had to complete.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The request of the user's message, with which the turn began.
+	RootRequestId string `protobuf:"bytes,2,opt,name=root_request_id,json=rootRequestId,proto3" json:"root_request_id,omitempty"`
+	// The task to which it belongs.
+	TaskId string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The agent that had to answer.
+	Agent *Agent `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Why the message went there.
+	Reason RouteReason `protobuf:"varint,5,opt,name=reason,proto3,enum=agent_routing.v1.RouteReason" json:"reason,omitempty"`
+	// When it was dispatched to this agent.
+	DispatchTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=dispatch_time,json=dispatchTime,proto3" json:"dispatch_time,omitempty"`
+	// The revision of that dispatch.
+	DispatchRevision int64 `protobuf:"varint,7,opt,name=dispatch_revision,json=dispatchRevision,proto3" json:"dispatch_revision,omitempty"`
+	// The revision of the user's message.
+	MessageRevision int64 `protobuf:"varint,8,opt,name=message_revision,json=messageRevision,proto3" json:"message_revision,omitempty"`
+	// Whether its answer could still move the conversation. After a newer message, or a change of the
+	// active agent by someone else, it is only stored.
+	Live bool `protobuf:"varint,9,opt,name=live,proto3" json:"live,omitempty"`
+	// The agent that consulted this one. Empty outside a consult.
+	AskerAgentId  string `protobuf:"bytes,10,opt,name=asker_agent_id,json=askerAgentId,proto3" json:"asker_agent_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenTurn) Reset() {
+	*x = OpenTurn{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenTurn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenTurn) ProtoMessage() {}
+
+func (x *OpenTurn) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenTurn.ProtoReflect.Descriptor instead.
+func (*OpenTurn) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *OpenTurn) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetRootRequestId() string {
+	if x != nil {
+		return x.RootRequestId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *OpenTurn) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *OpenTurn) GetReason() RouteReason {
+	if x != nil {
+		return x.Reason
+	}
+	return RouteReason_ROUTE_REASON_UNSPECIFIED
+}
+
+func (x *OpenTurn) GetDispatchTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DispatchTime
+	}
+	return nil
+}
+
+func (x *OpenTurn) GetDispatchRevision() int64 {
+	if x != nil {
+		return x.DispatchRevision
+	}
+	return 0
+}
+
+func (x *OpenTurn) GetMessageRevision() int64 {
+	if x != nil {
+		return x.MessageRevision
+	}
+	return 0
+}
+
+func (x *OpenTurn) GetLive() bool {
+	if x != nil {
+		return x.Live
+	}
+	return false
+}
+
+func (x *OpenTurn) GetAskerAgentId() string {
+	if x != nil {
+		return x.AskerAgentId
+	}
+	return ""
+}
+
 // Asks for the audit. All given filters must match.
 type ListEventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -600,14 +1021,18 @@ type ListEventsRequest struct {
 	PageToken string `protobuf:"bytes,11,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// The order. Unspecified: newest first; without a session_id oldest first, the only order
 	// possible then.
-	Order         EventOrder `protobuf:"varint,12,opt,name=order,proto3,enum=agent_routing.v1.EventOrder" json:"order,omitempty"`
+	Order EventOrder `protobuf:"varint,12,opt,name=order,proto3,enum=agent_routing.v1.EventOrder" json:"order,omitempty"`
+	// Why the caller reads the texts of the records, such as reasons of handoffs, for the audit. At
+	// most 1 KiB. Needs the scope read_words. The console's listener leaves texts out without it; other
+	// listeners send them to every operator. Empty: no record is made.
+	ReadReason    string `protobuf:"bytes,13,opt,name=read_reason,json=readReason,proto3" json:"read_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +1044,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +1057,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListEventsRequest) GetTenant() string {
@@ -719,6 +1144,13 @@ func (x *ListEventsRequest) GetOrder() EventOrder {
 	return EventOrder_EVENT_ORDER_UNSPECIFIED
 }
 
+func (x *ListEventsRequest) GetReadReason() string {
+	if x != nil {
+		return x.ReadReason
+	}
+	return ""
+}
+
 // A page of the audit.
 type ListEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -732,7 +1164,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +1176,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +1189,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListEventsResponse) GetRecords() []*AuditRecord {
@@ -801,7 +1233,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1245,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1258,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AuditRecord) GetTenant() string {
@@ -906,7 +1338,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1350,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1363,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WatchEventsRequest) GetTenant() string {
@@ -990,7 +1422,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1434,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1447,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchEventsResponse) GetCursor() string {
@@ -1109,7 +1541,7 @@ type GetRoutingStatsRequest struct {
 
 func (x *GetRoutingStatsRequest) Reset() {
 	*x = GetRoutingStatsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1121,7 +1553,7 @@ func (x *GetRoutingStatsRequest) String() string {
 func (*GetRoutingStatsRequest) ProtoMessage() {}
 
 func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1134,7 +1566,7 @@ func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetRoutingStatsRequest) GetTenant() string {
@@ -1225,7 +1657,7 @@ type GetRoutingStatsResponse struct {
 
 func (x *GetRoutingStatsResponse) Reset() {
 	*x = GetRoutingStatsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1669,7 @@ func (x *GetRoutingStatsResponse) String() string {
 func (*GetRoutingStatsResponse) ProtoMessage() {}
 
 func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1682,7 @@ func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetRoutingStatsResponse) GetAsOfTime() *timestamppb.Timestamp {
@@ -1421,7 +1853,7 @@ type SuggestionCount struct {
 
 func (x *SuggestionCount) Reset() {
 	*x = SuggestionCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1865,7 @@ func (x *SuggestionCount) String() string {
 func (*SuggestionCount) ProtoMessage() {}
 
 func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1878,7 @@ func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestionCount.ProtoReflect.Descriptor instead.
 func (*SuggestionCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SuggestionCount) GetFromAgentId() string {
@@ -1514,7 +1946,7 @@ type StatsPeriod struct {
 
 func (x *StatsPeriod) Reset() {
 	*x = StatsPeriod{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1958,7 @@ func (x *StatsPeriod) String() string {
 func (*StatsPeriod) ProtoMessage() {}
 
 func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1971,7 @@ func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsPeriod.ProtoReflect.Descriptor instead.
 func (*StatsPeriod) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatsPeriod) GetStartTime() *timestamppb.Timestamp {
@@ -1604,7 +2036,7 @@ type RouteReasonCount struct {
 
 func (x *RouteReasonCount) Reset() {
 	*x = RouteReasonCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +2048,7 @@ func (x *RouteReasonCount) String() string {
 func (*RouteReasonCount) ProtoMessage() {}
 
 func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +2061,7 @@ func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteReasonCount.ProtoReflect.Descriptor instead.
 func (*RouteReasonCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RouteReasonCount) GetReason() RouteReason {
@@ -1671,7 +2103,7 @@ type HandoffCount struct {
 
 func (x *HandoffCount) Reset() {
 	*x = HandoffCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +2115,7 @@ func (x *HandoffCount) String() string {
 func (*HandoffCount) ProtoMessage() {}
 
 func (x *HandoffCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +2128,7 @@ func (x *HandoffCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffCount.ProtoReflect.Descriptor instead.
 func (*HandoffCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HandoffCount) GetFromAgentId() string {
@@ -1794,7 +2226,7 @@ type AgentStats struct {
 
 func (x *AgentStats) Reset() {
 	*x = AgentStats{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1806,7 +2238,7 @@ func (x *AgentStats) String() string {
 func (*AgentStats) ProtoMessage() {}
 
 func (x *AgentStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1819,7 +2251,7 @@ func (x *AgentStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStats.ProtoReflect.Descriptor instead.
 func (*AgentStats) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentStats) GetAgentId() string {
@@ -1933,7 +2365,7 @@ type TurnOutcomeCount struct {
 
 func (x *TurnOutcomeCount) Reset() {
 	*x = TurnOutcomeCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2377,7 @@ func (x *TurnOutcomeCount) String() string {
 func (*TurnOutcomeCount) ProtoMessage() {}
 
 func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2390,7 @@ func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnOutcomeCount.ProtoReflect.Descriptor instead.
 func (*TurnOutcomeCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
@@ -1992,7 +2424,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2436,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2449,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -2065,7 +2497,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2509,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2522,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -2136,7 +2568,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2148,7 +2580,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2161,7 +2593,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -2210,7 +2642,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2222,7 +2654,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2235,7 +2667,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -2389,7 +2821,7 @@ type UserProfile struct {
 
 func (x *UserProfile) Reset() {
 	*x = UserProfile{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2833,7 @@ func (x *UserProfile) String() string {
 func (*UserProfile) ProtoMessage() {}
 
 func (x *UserProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2846,7 @@ func (x *UserProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
 func (*UserProfile) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UserProfile) GetRevision() int64 {
@@ -2474,7 +2906,7 @@ type TypedCommand struct {
 
 func (x *TypedCommand) Reset() {
 	*x = TypedCommand{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2918,7 @@ func (x *TypedCommand) String() string {
 func (*TypedCommand) ProtoMessage() {}
 
 func (x *TypedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2931,7 @@ func (x *TypedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
 func (*TypedCommand) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TypedCommand) GetRevision() int64 {
@@ -2544,7 +2976,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2988,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +3001,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -2639,7 +3071,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +3083,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +3096,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -2750,7 +3182,7 @@ type TouchedSessions struct {
 
 func (x *TouchedSessions) Reset() {
 	*x = TouchedSessions{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +3194,7 @@ func (x *TouchedSessions) String() string {
 func (*TouchedSessions) ProtoMessage() {}
 
 func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +3207,7 @@ func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
 func (*TouchedSessions) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TouchedSessions) GetAgentId() string {
@@ -2832,14 +3264,16 @@ type SetStickinessRequest struct {
 	// Clear what went stale while it was off: a session that had a message meanwhile begins with the
 	// home agent, at its next message. Only with enabled = true. Default false: agents are active
 	// again as before.
-	Fresh         bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Fresh bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// Only return what would change. Default false.
+	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3285,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3298,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -2909,6 +3343,13 @@ func (x *SetStickinessRequest) GetFresh() bool {
 	return false
 }
 
+func (x *SetStickinessRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
 // Asks for the state of stickiness.
 type GetStickinessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2920,7 +3361,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2932,7 +3373,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2945,7 +3386,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -2980,7 +3421,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2992,7 +3433,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3005,7 +3446,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -3071,7 +3512,8 @@ type SetStickinessResponse struct {
 	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	// Whether it was on before. With "*": whether it was on for all tenants.
 	PreviouslyEnabled bool `protobuf:"varint,2,opt,name=previously_enabled,json=previouslyEnabled,proto3" json:"previously_enabled,omitempty"`
-	// When it was switched. Replicas follow within a second. Unset if nothing changed.
+	// When it was switched. Replicas follow within a second. Unset if nothing changed. With
+	// validate_only: the present time if something would change.
 	UpdateTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3079,7 +3521,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3533,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3546,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -3149,7 +3591,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3161,7 +3603,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3174,7 +3616,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -3225,7 +3667,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3237,7 +3679,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3250,7 +3692,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -3271,7 +3713,7 @@ var File_agent_routing_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"$agent_routing/v1/admin_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x03\n" +
+	"$agent_routing/v1/admin_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a&agent_routing/v1/routing_service.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x03\n" +
 	"\x13ListSessionsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12&\n" +
@@ -3320,7 +3762,56 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xc2\x03\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"h\n" +
+	"\x13GetSessionAtRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xbb\b\n" +
+	"\x14GetSessionAtResponse\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12#\n" +
+	"\rhead_revision\x18\x04 \x01(\x03R\fheadRevision\x12:\n" +
+	"\factive_agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\vactiveAgent\x12\x16\n" +
+	"\x06locked\x18\x06 \x01(\bR\x06locked\x12D\n" +
+	"\x10lock_expire_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x0elockExpireTime\x12:\n" +
+	"\freturn_stack\x18\b \x03(\v2\x17.agent_routing.v1.FrameR\vreturnStack\x12*\n" +
+	"\x04task\x18\t \x01(\v2\x16.agent_routing.v1.TaskR\x04task\x129\n" +
+	"\n" +
+	"open_turns\x18\n" +
+	" \x03(\v2\x1a.agent_routing.v1.OpenTurnR\topenTurns\x12;\n" +
+	"\vpaused_turn\x18\v \x01(\v2\x1a.agent_routing.v1.OpenTurnR\n" +
+	"pausedTurn\x12@\n" +
+	"\x0fsuggested_agent\x18\f \x01(\v2\x17.agent_routing.v1.AgentR\x0esuggestedAgent\x123\n" +
+	"\x15suggestion_confidence\x18\r \x01(\x01R\x14suggestionConfidence\x12,\n" +
+	"\x12queued_request_ids\x18\x0e \x03(\tR\x10queuedRequestIds\x12)\n" +
+	"\x10registry_version\x18\x0f \x01(\tR\x0fregistryVersion\x12\x16\n" +
+	"\x06locale\x18\x10 \x01(\tR\x06locale\x12\x18\n" +
+	"\achannel\x18\x11 \x01(\tR\achannel\x12\x14\n" +
+	"\x05owner\x18\x12 \x01(\tR\x05owner\x12;\n" +
+	"\vcreate_time\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12;\n" +
+	"\vupdate_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"updateTime\x12^\n" +
+	"\x0eturns_by_agent\x18\x15 \x03(\v28.agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntryR\fturnsByAgent\x1a?\n" +
+	"\x11TurnsByAgentEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa3\x03\n" +
+	"\bOpenTurn\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12&\n" +
+	"\x0froot_request_id\x18\x02 \x01(\tR\rrootRequestId\x12\x17\n" +
+	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12-\n" +
+	"\x05agent\x18\x04 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x125\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x1d.agent_routing.v1.RouteReasonR\x06reason\x12?\n" +
+	"\rdispatch_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchTime\x12+\n" +
+	"\x11dispatch_revision\x18\a \x01(\x03R\x10dispatchRevision\x12)\n" +
+	"\x10message_revision\x18\b \x01(\x03R\x0fmessageRevision\x12\x12\n" +
+	"\x04live\x18\t \x01(\bR\x04live\x12$\n" +
+	"\x0easker_agent_id\x18\n" +
+	" \x01(\tR\faskerAgentId\"\xe3\x03\n" +
 	"\x11ListEventsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -3337,7 +3828,9 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\v \x01(\tR\tpageToken\x122\n" +
-	"\x05order\x18\f \x01(\x0e2\x1c.agent_routing.v1.EventOrderR\x05order\"u\n" +
+	"\x05order\x18\f \x01(\x0e2\x1c.agent_routing.v1.EventOrderR\x05order\x12\x1f\n" +
+	"\vread_reason\x18\r \x01(\tR\n" +
+	"readReason\"u\n" +
 	"\x12ListEventsResponse\x127\n" +
 	"\arecords\x18\x01 \x03(\v2\x1d.agent_routing.v1.AuditRecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaa\x02\n" +
@@ -3524,14 +4017,15 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x06active\x18\x02 \x01(\x03R\x06active\x12 \n" +
 	"\vinterrupted\x18\x03 \x01(\x03R\vinterrupted\x12\x1c\n" +
 	"\tanswering\x18\x04 \x01(\x03R\tanswering\x12.\n" +
-	"\x13example_session_ids\x18\x05 \x03(\tR\x11exampleSessionIds\"\xc9\x01\n" +
+	"\x13example_session_ids\x18\x05 \x03(\tR\x11exampleSessionIds\"\xee\x01\n" +
 	"\x14SetStickinessRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\aenabled\x18\x02 \x01(\bH\x00R\aenabled\x88\x01\x01\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1b\n" +
 	"\tagent_ids\x18\x04 \x03(\tR\bagentIds\x12#\n" +
 	"\rusers_percent\x18\x05 \x01(\x05R\fusersPercent\x12\x14\n" +
-	"\x05fresh\x18\x06 \x01(\bR\x05freshB\n" +
+	"\x05fresh\x18\x06 \x01(\bR\x05fresh\x12#\n" +
+	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnlyB\n" +
 	"\n" +
 	"\b_enabled\".\n" +
 	"\x14GetStickinessRequest\x12\x16\n" +
@@ -3570,9 +4064,10 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x1aSTICKINESS_SOURCE_REGISTRY\x10\x01\x12\x1d\n" +
 	"\x19STICKINESS_SOURCE_SETTING\x10\x02\x12\x1c\n" +
 	"\x18STICKINESS_SOURCE_TENANT\x10\x03\x12!\n" +
-	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xc2\a\n" +
+	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xa1\b\n" +
 	"\fAdminService\x12]\n" +
-	"\fListSessions\x12%.agent_routing.v1.ListSessionsRequest\x1a&.agent_routing.v1.ListSessionsResponse\x12W\n" +
+	"\fListSessions\x12%.agent_routing.v1.ListSessionsRequest\x1a&.agent_routing.v1.ListSessionsResponse\x12]\n" +
+	"\fGetSessionAt\x12%.agent_routing.v1.GetSessionAtRequest\x1a&.agent_routing.v1.GetSessionAtResponse\x12W\n" +
 	"\n" +
 	"ListEvents\x12#.agent_routing.v1.ListEventsRequest\x1a$.agent_routing.v1.ListEventsResponse\x12\\\n" +
 	"\vWatchEvents\x12$.agent_routing.v1.WatchEventsRequest\x1a%.agent_routing.v1.WatchEventsResponse0\x01\x12f\n" +
@@ -3599,7 +4094,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
@@ -3607,133 +4102,153 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*ListSessionsResponse)(nil),    // 3: agent_routing.v1.ListSessionsResponse
 	(*SessionSummary)(nil),          // 4: agent_routing.v1.SessionSummary
 	(*Unreadable)(nil),              // 5: agent_routing.v1.Unreadable
-	(*ListEventsRequest)(nil),       // 6: agent_routing.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 7: agent_routing.v1.ListEventsResponse
-	(*AuditRecord)(nil),             // 8: agent_routing.v1.AuditRecord
-	(*WatchEventsRequest)(nil),      // 9: agent_routing.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 10: agent_routing.v1.WatchEventsResponse
-	(*GetRoutingStatsRequest)(nil),  // 11: agent_routing.v1.GetRoutingStatsRequest
-	(*GetRoutingStatsResponse)(nil), // 12: agent_routing.v1.GetRoutingStatsResponse
-	(*SuggestionCount)(nil),         // 13: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 14: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 15: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 16: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 17: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 18: agent_routing.v1.TurnOutcomeCount
-	(*EraseUserRequest)(nil),        // 19: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 20: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 21: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 22: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 23: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 24: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 25: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 26: agent_routing.v1.ReloadAgentsResponse
-	(*TouchedSessions)(nil),         // 27: agent_routing.v1.TouchedSessions
-	(*SetStickinessRequest)(nil),    // 28: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 29: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 30: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 31: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 32: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 33: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 34: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 35: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 36: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 37: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 38: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 39: agent_routing.v1.Agent
-	(*SessionEvent)(nil),            // 40: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 41: google.protobuf.Duration
-	(*Change)(nil),                  // 42: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 43: agent_routing.v1.Heartbeat
-	(RouteReason)(0),                // 44: agent_routing.v1.RouteReason
-	(Initiator)(0),                  // 45: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 46: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 47: agent_routing.v1.TurnOutcome
-	(*Task)(nil),                    // 48: agent_routing.v1.Task
-	(*Turn)(nil),                    // 49: agent_routing.v1.Turn
+	(*GetSessionAtRequest)(nil),     // 6: agent_routing.v1.GetSessionAtRequest
+	(*GetSessionAtResponse)(nil),    // 7: agent_routing.v1.GetSessionAtResponse
+	(*OpenTurn)(nil),                // 8: agent_routing.v1.OpenTurn
+	(*ListEventsRequest)(nil),       // 9: agent_routing.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 10: agent_routing.v1.ListEventsResponse
+	(*AuditRecord)(nil),             // 11: agent_routing.v1.AuditRecord
+	(*WatchEventsRequest)(nil),      // 12: agent_routing.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 13: agent_routing.v1.WatchEventsResponse
+	(*GetRoutingStatsRequest)(nil),  // 14: agent_routing.v1.GetRoutingStatsRequest
+	(*GetRoutingStatsResponse)(nil), // 15: agent_routing.v1.GetRoutingStatsResponse
+	(*SuggestionCount)(nil),         // 16: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 17: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 18: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 19: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 20: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 21: agent_routing.v1.TurnOutcomeCount
+	(*EraseUserRequest)(nil),        // 22: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 23: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 24: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 25: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 26: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 27: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 28: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 29: agent_routing.v1.ReloadAgentsResponse
+	(*TouchedSessions)(nil),         // 30: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 31: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 32: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 33: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 34: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 35: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 36: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 37: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	nil,                             // 38: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 39: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 40: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 41: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 43: agent_routing.v1.Agent
+	(*Frame)(nil),                   // 44: agent_routing.v1.Frame
+	(*Task)(nil),                    // 45: agent_routing.v1.Task
+	(RouteReason)(0),                // 46: agent_routing.v1.RouteReason
+	(*SessionEvent)(nil),            // 47: agent_routing.v1.SessionEvent
+	(*durationpb.Duration)(nil),     // 48: google.protobuf.Duration
+	(*Change)(nil),                  // 49: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 50: agent_routing.v1.Heartbeat
+	(Initiator)(0),                  // 51: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 52: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 53: agent_routing.v1.TurnOutcome
+	(*Turn)(nil),                    // 54: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	37, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	38, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	38, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	41, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	42, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	42, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	39, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	37, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	38, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	38, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	43, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	41, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	42, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	42, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
 	5,  // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
-	38, // 9: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	38, // 10: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
-	0,  // 11: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
-	8,  // 12: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	40, // 13: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	5,  // 14: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	41, // 15: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	42, // 16: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	43, // 17: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	5,  // 18: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	38, // 19: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	38, // 20: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	38, // 21: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	38, // 22: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	38, // 23: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	15, // 24: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	34, // 25: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	16, // 26: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	35, // 27: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	17, // 28: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	36, // 29: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	14, // 30: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	13, // 31: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	38, // 32: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	41, // 33: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	44, // 34: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	45, // 35: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	46, // 36: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	18, // 37: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	41, // 38: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	41, // 39: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	47, // 40: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	38, // 41: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	4,  // 42: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	48, // 43: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	49, // 44: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	8,  // 45: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	23, // 46: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	24, // 47: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	5,  // 48: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	38, // 49: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	38, // 50: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	27, // 51: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	1,  // 52: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	38, // 53: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	38, // 54: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	38, // 55: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,  // 56: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	6,  // 57: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	9,  // 58: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	11, // 59: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	19, // 60: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	21, // 61: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	25, // 62: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	28, // 63: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	29, // 64: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	32, // 65: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,  // 66: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	7,  // 67: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	10, // 68: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	12, // 69: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	20, // 70: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	22, // 71: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	26, // 72: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	31, // 73: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	30, // 74: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	33, // 75: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	66, // [66:76] is the sub-list for method output_type
-	56, // [56:66] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	43, // 9: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
+	42, // 10: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	44, // 11: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
+	45, // 12: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
+	8,  // 13: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
+	8,  // 14: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	43, // 15: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
+	42, // 16: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
+	42, // 17: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
+	37, // 18: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	43, // 19: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
+	46, // 20: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
+	42, // 21: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
+	42, // 22: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	42, // 23: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	0,  // 24: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
+	11, // 25: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
+	47, // 26: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	5,  // 27: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
+	48, // 28: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	49, // 29: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	50, // 30: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	5,  // 31: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	42, // 32: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	42, // 33: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	42, // 34: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	42, // 35: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	42, // 36: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	18, // 37: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	38, // 38: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	19, // 39: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	39, // 40: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	20, // 41: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	40, // 42: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	17, // 43: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	16, // 44: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	42, // 45: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	48, // 46: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	46, // 47: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	51, // 48: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	52, // 49: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	21, // 50: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	48, // 51: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	48, // 52: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	53, // 53: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	42, // 54: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	4,  // 55: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	45, // 56: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	54, // 57: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	11, // 58: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	26, // 59: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	27, // 60: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	5,  // 61: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	42, // 62: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	42, // 63: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	30, // 64: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	1,  // 65: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	42, // 66: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	42, // 67: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	42, // 68: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,  // 69: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	6,  // 70: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	9,  // 71: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	12, // 72: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	14, // 73: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	22, // 74: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	24, // 75: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	28, // 76: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	31, // 77: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	32, // 78: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	35, // 79: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,  // 80: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	7,  // 81: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	10, // 82: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	13, // 83: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	15, // 84: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	23, // 85: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	25, // 86: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	29, // 87: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	34, // 88: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	33, // 89: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	36, // 90: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	80, // [80:91] is the sub-list for method output_type
+	69, // [69:80] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -3744,16 +4259,17 @@ func file_agent_routing_v1_admin_service_proto_init() {
 	file_agent_routing_v1_agent_proto_init()
 	file_agent_routing_v1_handoff_proto_init()
 	file_agent_routing_v1_route_reason_proto_init()
+	file_agent_routing_v1_routing_service_proto_init()
 	file_agent_routing_v1_session_event_proto_init()
 	file_agent_routing_v1_task_proto_init()
 	file_agent_routing_v1_turn_proto_init()
 	file_agent_routing_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[8].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*WatchEventsResponse_Change)(nil),
 		(*WatchEventsResponse_Heartbeat)(nil),
 		(*WatchEventsResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[20].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[23].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
@@ -3762,14 +4278,14 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Command)(nil),
 		(*ExportUserResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[26].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   35,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

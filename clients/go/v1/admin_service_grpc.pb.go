@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	AdminService_ListSessions_FullMethodName    = "/agent_routing.v1.AdminService/ListSessions"
+	AdminService_GetSessionAt_FullMethodName    = "/agent_routing.v1.AdminService/GetSessionAt"
 	AdminService_ListEvents_FullMethodName      = "/agent_routing.v1.AdminService/ListEvents"
 	AdminService_WatchEvents_FullMethodName     = "/agent_routing.v1.AdminService/WatchEvents"
 	AdminService_GetRoutingStats_FullMethodName = "/agent_routing.v1.AdminService/GetRoutingStats"
@@ -41,8 +42,10 @@ const (
 // call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
 // and limits are those of RoutingService.
 type AdminServiceClient interface {
-	// Lists sessions, the most recently changed first.
+	// Lists sessions, in the order of their ids.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
+	// Returns the state of a session as it was after one of its changes, computed from the log.
+	GetSessionAt(ctx context.Context, in *GetSessionAtRequest, opts ...grpc.CallOption) (*GetSessionAtResponse, error)
 	// Lists the audit: every event, every refused handoff and every act of an operator that changes
 	// or exports something, with its caller.
 	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
@@ -86,6 +89,16 @@ func (c *adminServiceClient) ListSessions(ctx context.Context, in *ListSessionsR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListSessionsResponse)
 	err := c.cc.Invoke(ctx, AdminService_ListSessions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetSessionAt(ctx context.Context, in *GetSessionAtRequest, opts ...grpc.CallOption) (*GetSessionAtResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSessionAtResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetSessionAt_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +223,10 @@ func (c *adminServiceClient) PurgeSessions(ctx context.Context, in *PurgeSession
 // call may name another tenant, or "*" for all tenants if the request allows it. Ids, errors, pages
 // and limits are those of RoutingService.
 type AdminServiceServer interface {
-	// Lists sessions, the most recently changed first.
+	// Lists sessions, in the order of their ids.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
+	// Returns the state of a session as it was after one of its changes, computed from the log.
+	GetSessionAt(context.Context, *GetSessionAtRequest) (*GetSessionAtResponse, error)
 	// Lists the audit: every event, every refused handoff and every act of an operator that changes
 	// or exports something, with its caller.
 	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
@@ -253,6 +268,9 @@ type UnimplementedAdminServiceServer struct{}
 
 func (UnimplementedAdminServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
+}
+func (UnimplementedAdminServiceServer) GetSessionAt(context.Context, *GetSessionAtRequest) (*GetSessionAtResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSessionAt not implemented")
 }
 func (UnimplementedAdminServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
@@ -316,6 +334,24 @@ func _AdminService_ListSessions_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).ListSessions(ctx, req.(*ListSessionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetSessionAt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSessionAtRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetSessionAt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetSessionAt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetSessionAt(ctx, req.(*GetSessionAtRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -478,6 +514,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSessions",
 			Handler:    _AdminService_ListSessions_Handler,
+		},
+		{
+			MethodName: "GetSessionAt",
+			Handler:    _AdminService_GetSessionAt_Handler,
 		},
 		{
 			MethodName: "ListEvents",

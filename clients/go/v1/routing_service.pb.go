@@ -1232,8 +1232,10 @@ type ClearActiveAgentRequest struct {
 	// The revision that the caller expects; if the session has another one: ABORTED,
 	// REVISION_MISMATCH. Unset: not checked.
 	ExpectedRevision *int64 `protobuf:"varint,6,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Only return what would change. The revision is then the present one. Default false.
+	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClearActiveAgentRequest) Reset() {
@@ -1306,6 +1308,13 @@ func (x *ClearActiveAgentRequest) GetExpectedRevision() int64 {
 		return *x.ExpectedRevision
 	}
 	return 0
+}
+
+func (x *ClearActiveAgentRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
 }
 
 // What was cleared.
@@ -2624,7 +2633,10 @@ type ResumeTaskRequest struct {
 	// The decision. Required.
 	Decision Decision `protobuf:"varint,5,opt,name=decision,proto3,enum=agent_routing.v1.Decision" json:"decision,omitempty"`
 	// What the agent should know about it. At most 4 KiB.
-	Comment       string `protobuf:"bytes,6,opt,name=comment,proto3" json:"comment,omitempty"`
+	Comment string `protobuf:"bytes,6,opt,name=comment,proto3" json:"comment,omitempty"`
+	// Only return what would follow, or the refusal. The revision is then the present one, and the
+	// dispatch cannot be completed. Default false.
+	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2699,6 +2711,13 @@ func (x *ResumeTaskRequest) GetComment() string {
 		return x.Comment
 	}
 	return ""
+}
+
+func (x *ResumeTaskRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
 }
 
 // How a paused task continues.
@@ -2819,8 +2838,10 @@ type CancelTaskRequest struct {
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Refuse unless the session is at this revision: ABORTED, REVISION_MISMATCH.
 	ExpectedRevision *int64 `protobuf:"varint,6,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Only return what would change. The revision is then the present one. Default false.
+	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CancelTaskRequest) Reset() {
@@ -2893,6 +2914,13 @@ func (x *CancelTaskRequest) GetExpectedRevision() int64 {
 		return *x.ExpectedRevision
 	}
 	return 0
+}
+
+func (x *CancelTaskRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
 }
 
 // What cancelling a task changed.
@@ -3153,7 +3181,11 @@ type ListTurnsRequest struct {
 	// page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// The order. Unspecified: oldest first.
-	Order         TurnOrder `protobuf:"varint,7,opt,name=order,proto3,enum=agent_routing.v1.TurnOrder" json:"order,omitempty"`
+	Order TurnOrder `protobuf:"varint,7,opt,name=order,proto3,enum=agent_routing.v1.TurnOrder" json:"order,omitempty"`
+	// Why an operator reads the texts of the session, for the audit. At most 1 KiB. Needs the scope
+	// read_words. The console's listener leaves texts out without it; other listeners send them to
+	// every caller that may read the session. Empty: no record is made.
+	ReadReason    string `protobuf:"bytes,8,opt,name=read_reason,json=readReason,proto3" json:"read_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3235,6 +3267,13 @@ func (x *ListTurnsRequest) GetOrder() TurnOrder {
 		return x.Order
 	}
 	return TurnOrder_TURN_ORDER_UNSPECIFIED
+}
+
+func (x *ListTurnsRequest) GetReadReason() string {
+	if x != nil {
+		return x.ReadReason
+	}
+	return ""
 }
 
 // A page of a session's history.
@@ -5601,7 +5640,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x123\n" +
 	"\ahandoff\x18\x06 \x01(\v2\x19.agent_routing.v1.HandoffR\ahandoff\x125\n" +
 	"\bverdicts\x18\a \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\x126\n" +
-	"\bdispatch\x18\b \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\"\x84\x02\n" +
+	"\bdispatch\x18\b \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\"\xa9\x02\n" +
 	"\x17ClearActiveAgentRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5610,7 +5649,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x122\n" +
 	"\x05scope\x18\x04 \x01(\x0e2\x1c.agent_routing.v1.ClearScopeR\x05scope\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x120\n" +
-	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12#\n" +
+	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnlyB\x14\n" +
 	"\x12_expected_revision\"\xfc\x01\n" +
 	"\x18ClearActiveAgentResponse\x12\x1d\n" +
 	"\n" +
@@ -5733,7 +5773,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\factive_agent\x18\t \x01(\v2\x17.agent_routing.v1.AgentR\vactiveAgent\x12\x16\n" +
 	"\x06locked\x18\n" +
 	" \x01(\bR\x06locked\x125\n" +
-	"\bverdicts\x18\v \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\"\xd5\x01\n" +
+	"\bverdicts\x18\v \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\"\xfa\x01\n" +
 	"\x11ResumeTaskRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5742,7 +5782,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x126\n" +
 	"\bdecision\x18\x05 \x01(\x0e2\x1a.agent_routing.v1.DecisionR\bdecision\x12\x18\n" +
-	"\acomment\x18\x06 \x01(\tR\acomment\"\x88\x02\n" +
+	"\acomment\x18\x06 \x01(\tR\acomment\x12#\n" +
+	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnly\"\x88\x02\n" +
 	"\x12ResumeTaskResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5752,7 +5793,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x126\n" +
 	"\bdispatch\x18\x05 \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\x12\x1c\n" +
 	"\tdecisions\x18\x06 \x01(\x05R\tdecisions\x12)\n" +
-	"\x10decisions_needed\x18\a \x01(\x05R\x0fdecisionsNeeded\"\xe3\x01\n" +
+	"\x10decisions_needed\x18\a \x01(\x05R\x0fdecisionsNeeded\"\x88\x02\n" +
 	"\x11CancelTaskRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5761,7 +5802,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x120\n" +
-	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12#\n" +
+	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnlyB\x14\n" +
 	"\x12_expected_revision\"\xf6\x01\n" +
 	"\x12CancelTaskResponse\x12\x1d\n" +
 	"\n" +
@@ -5783,7 +5825,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\atask_id\x18\x06 \x01(\tR\x06taskId\"i\n" +
 	"\x11ListTasksResponse\x12,\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x16.agent_routing.v1.TaskR\x05tasks\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xed\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8e\x02\n" +
 	"\x10ListTurnsRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5793,7 +5835,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\x121\n" +
-	"\x05order\x18\a \x01(\x0e2\x1b.agent_routing.v1.TurnOrderR\x05order\"i\n" +
+	"\x05order\x18\a \x01(\x0e2\x1b.agent_routing.v1.TurnOrderR\x05order\x12\x1f\n" +
+	"\vread_reason\x18\b \x01(\tR\n" +
+	"readReason\"i\n" +
 	"\x11ListTurnsResponse\x12,\n" +
 	"\x05turns\x18\x01 \x03(\v2\x16.agent_routing.v1.TurnR\x05turns\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xba\x01\n" +

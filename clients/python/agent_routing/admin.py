@@ -83,6 +83,26 @@ class Admin(Client):
         )
         return self._call(self._admin().ListSessions, request, timeout, info)
 
+    def get_session_at(
+        self,
+        session_id: str,
+        revision: int = 0,
+        *,
+        tenant: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.GetSessionAtResponse:
+        """Return the state of a session as it was after one of its changes.
+
+        revision: 0: the latest one. tenant: empty: the caller's.
+
+        Raises UnknownSession, InvalidField for a later revision than the latest, SessionErased for
+        one whose content was erased, RevisionCompacted, ScopeMissing, StateCorrupt, Unavailable,
+        DeadlineExceeded, Overloaded.
+        """
+        request = pb.GetSessionAtRequest(tenant=tenant, session_id=session_id, revision=revision)
+        return self._call(self._admin().GetSessionAt, request, timeout, info)
+
     def list_events_page(
         self,
         *,
@@ -98,6 +118,7 @@ class Admin(Client):
         oldest_first: bool | None = None,
         page_size: int = 0,
         page_token: str = "",
+        read_reason: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListEventsResponse:
@@ -106,7 +127,8 @@ class Admin(Client):
         session_id: empty: all sessions, which is only possible oldest first. owner: of the
         sessions. actor: the caller. agent_id: an agent that takes part. kinds: such as
         "agent_handoff". oldest_first: None: the service's default. A page may have few records, or
-        none, and still have a token for the next page.
+        none, and still have a token for the next page. read_reason: why the texts are read, for the
+        audit; needs the scope read_words.
 
         Raises InvalidField, ScopeMissing, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
         """
@@ -126,6 +148,7 @@ class Admin(Client):
             order=order,
             page_size=page_size,
             page_token=page_token,
+            read_reason=read_reason,
         )
         return self._call(self._admin().ListEvents, request, timeout, info)
 
@@ -192,6 +215,7 @@ class Admin(Client):
         agent_ids: Iterable[str] = (),
         users_percent: int = 0,
         fresh: bool = False,
+        validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.SetStickinessResponse:
@@ -199,7 +223,7 @@ class Admin(Client):
 
         reason: for the audit, at most 1 KiB. agent_ids, users_percent: off for these agents and
         this share of the users alone. fresh: on, and sessions that had messages while it was off
-        begin with the home agent.
+        begin with the home agent. validate_only: only return what would change.
 
         Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
@@ -210,6 +234,7 @@ class Admin(Client):
             agent_ids=agent_ids,
             users_percent=users_percent,
             fresh=fresh,
+            validate_only=validate_only,
         )
         return self._call(self._admin().SetStickiness, request, timeout, info)
 

@@ -66,6 +66,7 @@ class ApprovalCalls(ABC):
         session_id: str = "",
         user_id: str = "",
         comment: str = "",
+        validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ResumeTaskResponse:
@@ -73,7 +74,8 @@ class ApprovalCalls(ABC):
 
         request_id: the request that waits. decision: the first decision counts; the same one
         repeated gets the same answer. session_id: empty: found by the task. comment: for the agent,
-        at most 4 KiB. The dispatch is unset while more people have to approve.
+        at most 4 KiB. validate_only: only return what would follow. The dispatch is unset while
+        more people have to approve.
 
         Raises UnknownTask, UnknownRequest, UnknownSession, TaskNotPaused, RequestNotOpen,
         ApprovalDecided, ApproverRefused, AgentUnavailable, InvalidField, OwnerMismatch,
@@ -87,6 +89,7 @@ class ApprovalCalls(ABC):
             request_id=request_id,
             decision=enum_value(Decision, "DECISION_", "decision", decision),
             comment=comment,
+            validate_only=validate_only,
         )
         return self._call(self._open().ResumeTask, request, timeout, info)
 

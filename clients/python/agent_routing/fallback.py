@@ -41,7 +41,6 @@ from agent_routing.v1.routing_service_pb2 import (
     ResumeTaskResponse,
     RouteRequest,
     RouteResponse,
-    SetActiveAgentRequest,
     SetActiveAgentResponse,
     StatusResponse,
 )
@@ -113,7 +112,7 @@ class KnownAgents:
     def learn(self, request: Message, answer: Message) -> None:
         """Record what an answer says about its session, or about the home agent."""
         match answer:
-            case RouteResponse() | SetActiveAgentResponse() if _is_dry_run(request):
+            case _ if _is_dry_run(request):
                 pass
             case RouteResponse():
                 self._learn_route(answer)
@@ -300,4 +299,4 @@ def _write_home(path: str, agent_id: str) -> None:
 
 def _is_dry_run(request: Message) -> bool:
     """Tell whether the request was a dry run (validate_only)."""
-    return isinstance(request, (RouteRequest, SetActiveAgentRequest)) and request.validate_only
+    return bool(getattr(request, "validate_only", False))

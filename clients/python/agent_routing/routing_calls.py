@@ -229,6 +229,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         scope: ClearScopeName | None = None,
         reason: str = "",
         expected_revision: int | None = None,
+        validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ClearActiveAgentResponse:
@@ -237,7 +238,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         If it is there already, nothing changes and no error is raised. scope: None and
         ACTIVE_AGENT: the task stays; SESSION: the task is cancelled and open turns are abandoned.
         reason: for the audit, at most 1 KiB. expected_revision: refuse unless the session is at
-        this revision.
+        this revision. validate_only: only return what would change.
 
         Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, RevisionMismatch,
         RequestIdReused, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
@@ -249,6 +250,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             scope=enum_value(ClearScope, "CLEAR_SCOPE_", "scope", scope),
             reason=reason,
             expected_revision=expected_revision,
+            validate_only=validate_only,
         )
         return self._call(self._open().ClearActiveAgent, request, timeout, info)
 
@@ -261,6 +263,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         request_id: str = "",
         reason: str = "",
         expected_revision: int | None = None,
+        validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.CancelTaskResponse:
@@ -268,7 +271,8 @@ class RoutingCalls(ApprovalCalls, RouteCall):
 
         Its open turns are abandoned, a pending approval is withdrawn, and the next message goes to
         the home agent. session_id: empty: found by the task. reason: for the audit, at most 1 KiB.
-        expected_revision: refuse unless the session is at this revision.
+        expected_revision: refuse unless the session is at this revision. validate_only: only return
+        what would change.
 
         Raises UnknownTask, TaskClosed, UnknownSession, InvalidField, OwnerMismatch, ScopeMissing,
         SessionErased, RevisionMismatch, RequestIdReused, Unimplemented, StateCorrupt, Unavailable,
@@ -281,6 +285,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             request_id=request_id or new_uuid7(),
             reason=reason,
             expected_revision=expected_revision,
+            validate_only=validate_only,
         )
         return self._call(self._open().CancelTask, request, timeout, info)
 
@@ -521,13 +526,15 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         order: TurnOrderName | None = None,
         page_size: int = 0,
         page_token: str = "",
+        read_reason: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListTurnsResponse:
         """Return one page of a session's history.
 
         page_token: next_page_token of the previous page; the other arguments must be the same. A
-        page stays below 1 MiB, so it may have fewer turns than page_size.
+        page stays below 1 MiB, so it may have fewer turns than page_size. read_reason: why an
+        operator reads the texts, for the audit; needs the scope read_words.
 
         Raises UnknownSession, UnknownTask, UnknownAgent, InvalidField, OwnerMismatch,
         SessionErased, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
@@ -540,6 +547,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             page_size=page_size,
             page_token=page_token,
             order=enum_value(pb.TurnOrder, "TURN_ORDER_", "order", order),
+            read_reason=read_reason,
         )
         return self._call(self._open().ListTurns, request, timeout, info)
 

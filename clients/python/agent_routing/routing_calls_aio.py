@@ -228,6 +228,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         scope: ClearScopeName | None = None,
         reason: str = "",
         expected_revision: int | None = None,
+        validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ClearActiveAgentResponse:
@@ -236,7 +237,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         If it is there already, nothing changes and no error is raised. scope: None and
         ACTIVE_AGENT: the task stays; SESSION: the task is cancelled and open turns are abandoned.
         reason: for the audit, at most 1 KiB. expected_revision: refuse unless the session is at
-        this revision.
+        this revision. validate_only: only return what would change.
 
         Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, RevisionMismatch,
         RequestIdReused, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
@@ -248,6 +249,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
             scope=enum_value(ClearScope, "CLEAR_SCOPE_", "scope", scope),
             reason=reason,
             expected_revision=expected_revision,
+            validate_only=validate_only,
         )
         return await self._call(self._open().ClearActiveAgent, request, timeout, info)
 
@@ -260,6 +262,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         request_id: str = "",
         reason: str = "",
         expected_revision: int | None = None,
+        validate_only: bool = False,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.CancelTaskResponse:
@@ -267,7 +270,8 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
 
         Its open turns are abandoned, a pending approval is withdrawn, and the next message goes to
         the home agent. session_id: empty: found by the task. reason: for the audit, at most 1 KiB.
-        expected_revision: refuse unless the session is at this revision.
+        expected_revision: refuse unless the session is at this revision. validate_only: only return
+        what would change.
 
         Raises UnknownTask, TaskClosed, UnknownSession, InvalidField, OwnerMismatch, ScopeMissing,
         SessionErased, RevisionMismatch, RequestIdReused, Unimplemented, StateCorrupt, Unavailable,
@@ -280,6 +284,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
             request_id=request_id or new_uuid7(),
             reason=reason,
             expected_revision=expected_revision,
+            validate_only=validate_only,
         )
         return await self._call(self._open().CancelTask, request, timeout, info)
 
@@ -520,13 +525,15 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         order: TurnOrderName | None = None,
         page_size: int = 0,
         page_token: str = "",
+        read_reason: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListTurnsResponse:
         """Return one page of a session's history.
 
         page_token: next_page_token of the previous page; the other arguments must be the same. A
-        page stays below 1 MiB, so it may have fewer turns than page_size.
+        page stays below 1 MiB, so it may have fewer turns than page_size. read_reason: why an
+        operator reads the texts, for the audit; needs the scope read_words.
 
         Raises UnknownSession, UnknownTask, UnknownAgent, InvalidField, OwnerMismatch,
         SessionErased, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
@@ -539,6 +546,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
             page_size=page_size,
             page_token=page_token,
             order=enum_value(pb.TurnOrder, "TURN_ORDER_", "order", order),
+            read_reason=read_reason,
         )
         return await self._call(self._open().ListTurns, request, timeout, info)
 

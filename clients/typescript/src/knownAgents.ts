@@ -26,7 +26,6 @@ import {
   type RouteRequest,
   type RouteResponse,
   RouteResponseSchema,
-  type SetActiveAgentRequest,
   type SetActiveAgentResponse,
   type StatusResponse,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
@@ -104,21 +103,21 @@ export class KnownAgents {
 
   /** Records what an answer says about its session, or about the home agent. */
   learn(request: Message, answer: Message): void {
+    if ((request as { validateOnly?: boolean }).validateOnly) return;
     switch (answer.$typeName) {
       case "agent_routing.v1.RouteResponse":
-        if (!(request as RouteRequest).validateOnly) this.#learnRoute(answer as RouteResponse);
+        this.#learnRoute(answer as RouteResponse);
         break;
       case "agent_routing.v1.CompleteTurnResponse": {
         const done = answer as CompleteTurnResponse;
         this.#remember(done, done.next?.agent ?? done.activeAgent);
         break;
       }
-      case "agent_routing.v1.SetActiveAgentResponse":
-        if (!(request as SetActiveAgentRequest).validateOnly) {
-          const set = answer as SetActiveAgentResponse;
-          this.#remember(set, set.agent);
-        }
+      case "agent_routing.v1.SetActiveAgentResponse": {
+        const set = answer as SetActiveAgentResponse;
+        this.#remember(set, set.agent);
         break;
+      }
       case "agent_routing.v1.ClearActiveAgentResponse": {
         const cleared = answer as ClearActiveAgentResponse;
         this.#learnHome(cleared.agent?.agentId);

@@ -11,8 +11,10 @@ import structlog
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
+from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core.errors import invalid_field
+from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.audit_records import (
     NO_ARCHIVE,
@@ -26,6 +28,7 @@ from routing_service.rpc.admin.audit_records import (
 from routing_service.rpc.admin.request_fields import (
     check_one_tenant,
     check_times,
+    operator_of,
     tenant_of,
     time_bound_us,
 )
@@ -55,6 +58,7 @@ from routing_service.sessions.audit_log import (
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.sessions.text_reads import TextReads
 from routing_service.storage.audit_archive import (
     SESSION_ARCHIVED,
     ArchiveOf,
@@ -103,13 +107,15 @@ class AuditCalls:
         store: Store,
         feed: EventFeed,
         cards_in_force: Callable[[], AgentCards],
+        text_reads: TextReads,
         *,
         read_max: int = READ_MAX,
         scanned_max: int = SCANNED_MAX,
     ) -> None:
         """Read one store, watch one feed.
 
-        cards_in_force: returns the cards of the registry in force. read_max, scanned_max: changes
+        cards_in_force: returns the cards of the registry in force. text_reads: records the reads
+        that give a reason. read_max, scanned_max: changes
         that are read at once, and for one page, of a tenant's audit.
         """
         self._read_max = read_max
@@ -117,6 +123,7 @@ class AuditCalls:
         self._store = store
         self._feed = feed
         self._cards = cards_in_force
+        self._text_reads = text_reads
 
     @property
     def methods(self) -> Methods:
@@ -137,8 +144,15 @@ class AuditCalls:
         checks.word("order", request.order, pb.EventOrder.values(), "NEWEST_FIRST or OLDEST_FIRST")
         _check_kinds(checks, request.kinds)
         check_times(checks, request, ("event_time_from", "event_time_before"))
+        checks.text("read_reason", request.read_reason, REASON_BYTES_MAX)
         checks.done()
         check_one_tenant(tenant)
+        if request.read_reason:
+            rights.check_texts(caller)
+            operator = operator_of(caller, record)
+            await self._text_reads.note(
+                operator, tenant, request.session_id, "ListEvents", request.read_reason
+            )
         if not request.session_id:
             return await self._events_of_tenant(tenant, request)
         record.session_id = request.session_id

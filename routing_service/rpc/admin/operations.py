@@ -207,7 +207,10 @@ class OperationsCalls:
             agent_ids=agent_ids,
             users_percent=request.users_percent,
         )
-        before, stored = await self._switch.switch(tenant, new, fresh=request.fresh)
+        if request.validate_only:
+            before, stored = await self._switch.read(tenant), None
+        else:
+            before, stored = await self._switch.switch(tenant, new, fresh=request.fresh)
         response = pb.SetStickinessResponse(
             enabled=request.enabled, previously_enabled=before.enabled
         )

@@ -151,6 +151,7 @@ class HandoffCalls:
             subject=caller.subject,
             trace_id=record.trace_id,
             expected_revision=pm.expected_revision(request),
+            dry_run=request.validate_only,
         )
         identify(record, call)
         handled = await self._handler.handle(call, command, self._clear_out)
@@ -208,6 +209,7 @@ class HandoffCalls:
             subject=caller.subject,
             trace_id=record.trace_id,
             deciding=command,
+            dry_run=request.validate_only,
         )
         identify(record, call)
         handled = await self._handler.handle(call, command, self._resume_out)
@@ -271,6 +273,7 @@ class HandoffCalls:
             subject=caller.subject,
             trace_id=record.trace_id,
             expected_revision=pm.expected_revision(request),
+            dry_run=request.validate_only,
         )
         identify(record, call)
         handled = await self._handler.handle(call, command, self._cancel_out)

@@ -23,6 +23,7 @@ from routing_service.core.errors import (
 )
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
+from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
 from routing_service.rpc import proto_mapping as pm
@@ -42,10 +43,12 @@ from routing_service.rpc.request_checks import (
 from routing_service.rpc.routing.approvals import pending_out
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.rpc.wire_format import framed, tag_of
+from routing_service.sessions.audit_log import Operator
 from routing_service.sessions.calls import SessionView
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.live_feed import LiveFeed, LiveKind, LiveMessage
+from routing_service.sessions.text_reads import TextReads
 from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.row_content import task_status
 from routing_service.storage.store import SessionKey
@@ -87,6 +90,7 @@ class SessionReads:
         self._live = live
         self._changes = ChangeMapper()
         self._cards = cards
+        self._text_reads = TextReads(handler.audit)
 
     @property
     def methods(self) -> Methods:
@@ -233,12 +237,20 @@ class SessionReads:
             pb.TurnOrder.values(),
             "TURN_ORDER_OLDEST_FIRST or _NEWEST_FIRST",
         )
+        checks.text("read_reason", request.read_reason, REASON_BYTES_MAX)
         key, access = await self._reader(caller, request, record, checks)
+        if request.read_reason:
+            rights.check_texts(caller)
         start = turn_position_in(request.page_token)
         registry = self._handler.registry
         agent_id = registry.resolve(request.agent_id) or request.agent_id
         rights.check_turns_of(access, registry, agent_id)
         await self._handler.read(key, access)
+        if request.read_reason:
+            operator = Operator(caller.tenant, caller.subject, record.trace_id)
+            await self._text_reads.note(
+                operator, key.tenant, key.session_id, "ListTurns", request.read_reason
+            )
         sees_all = not agent_id or agent_id == registry.home_agent_id
 
         def wanted(turn: TurnRecord) -> bool:

@@ -355,6 +355,29 @@ def test_stickiness_without_argument_says_how_it_stands(ask, run, talk, tenant):
     assert (code, "for off alone" in err) == (2, True)
 
 
+# An earlier state
+
+
+def test_the_state_at_a_revision_is_shown(ask, run, target, tenant):
+    """As it was then; what cannot be given together is refused before a call."""
+    with Admin(target, tenant=tenant, fallback=None, timeout=30) as client:
+        turn = client.route("hello", session_id="then", user_id="ana")
+        client.clear_active_agent("then", scope="SESSION")
+    now = ask("status", "then", "--tenant", tenant)
+    assert "revision 2" in now
+    assert "cancelled" in now
+    then = ask("status", "then", "--at", "1", "--tenant", tenant)
+    assert "revision 1" in then
+    assert "running" in then
+    assert turn.request_id in then
+    answer = json.loads(ask("status", "then", "--at", "1", "--tenant", tenant, "--json"))
+    assert int(answer["head_revision"]) == 2
+    code, _, err = run("status", "then", "--at", "9", "--tenant", tenant, "--target", target)
+    assert (code, "give 1 to 2, or 0 for the latest" in err) == (1, True)
+    code, _, err = run("status", "then", "--at", "1", "--user", "ana")
+    assert (code, "--at needs the session" in err) == (2, True)
+
+
 # Approvals and tasks
 
 

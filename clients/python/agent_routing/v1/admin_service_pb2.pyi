@@ -6,6 +6,7 @@ isort:skip_file
 import agent_routing.v1.agent_pb2
 import agent_routing.v1.handoff_pb2
 import agent_routing.v1.route_reason_pb2
+import agent_routing.v1.routing_service_pb2
 import agent_routing.v1.session_event_pb2
 import agent_routing.v1.task_pb2
 import agent_routing.v1.turn_pb2
@@ -289,6 +290,235 @@ class Unreadable(google.protobuf.message.Message):
 Global___Unreadable: typing_extensions.TypeAlias = Unreadable
 
 @typing.final
+class GetSessionAtRequest(google.protobuf.message.Message):
+    """Asks for the state of a session after one of its changes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
+    session_id: builtins.str
+    """The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION."""
+    revision: builtins.int
+    """The revision, from 1 to the session's latest. 0: the latest. A later one: INVALID_FIELD. One
+    whose content was erased: FAILED_PRECONDITION, SESSION_ERASED. One that is no longer kept:
+    OUT_OF_RANGE, REVISION_COMPACTED.
+    """
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        session_id: builtins.str = ...,
+        revision: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["revision", b"revision", "session_id", b"session_id", "tenant", b"tenant"]) -> None: ...
+
+Global___GetSessionAtRequest: typing_extensions.TypeAlias = GetSessionAtRequest
+
+@typing.final
+class GetSessionAtResponse(google.protobuf.message.Message):
+    """The state of a session right after a change. What passes with time alone, such as the timeout of a
+    lock, shows from the change that wrote it. Agents are shown as in the registry in force.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class TurnsByAgentEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    TENANT_FIELD_NUMBER: builtins.int
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    HEAD_REVISION_FIELD_NUMBER: builtins.int
+    ACTIVE_AGENT_FIELD_NUMBER: builtins.int
+    LOCKED_FIELD_NUMBER: builtins.int
+    LOCK_EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    RETURN_STACK_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    OPEN_TURNS_FIELD_NUMBER: builtins.int
+    PAUSED_TURN_FIELD_NUMBER: builtins.int
+    SUGGESTED_AGENT_FIELD_NUMBER: builtins.int
+    SUGGESTION_CONFIDENCE_FIELD_NUMBER: builtins.int
+    QUEUED_REQUEST_IDS_FIELD_NUMBER: builtins.int
+    REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    LOCALE_FIELD_NUMBER: builtins.int
+    CHANNEL_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    TURNS_BY_AGENT_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant."""
+    session_id: builtins.str
+    """The session."""
+    revision: builtins.int
+    """The revision of this state."""
+    head_revision: builtins.int
+    """The session's latest revision at the time of the call."""
+    locked: builtins.bool
+    """Whether the active agent had asked a question and waited for the answer."""
+    suggestion_confidence: builtins.float
+    """The confidence of that offer, 0-1."""
+    registry_version: builtins.str
+    """Version of the registry that decided the change."""
+    locale: builtins.str
+    """The session's locale, BCP 47."""
+    channel: builtins.str
+    """The channel of the last message that had one. Empty if none had."""
+    owner: builtins.str
+    """The user that owned the session. Empty if none was known yet."""
+    @property
+    def active_agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The active agent. Unset while none was active."""
+
+    @property
+    def lock_expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When that lock expires. Unset: never, or not locked."""
+
+    @property
+    def return_stack(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.routing_service_pb2.Frame]:
+        """The agents that interludes interrupted; the last entry gets the conversation back first."""
+
+    @property
+    def task(self) -> agent_routing.v1.task_pb2.Task:
+        """The open task, or the task that was closed last, without its metadata. Unset if there was none."""
+
+    @property
+    def open_turns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OpenTurn]:
+        """The turns that were not completed, oldest first."""
+
+    @property
+    def paused_turn(self) -> Global___OpenTurn:
+        """The turn that waited for an approval. Unset if none did."""
+
+    @property
+    def suggested_agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that was offered to the user, who had not answered yet. Unset if none was."""
+
+    @property
+    def queued_request_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Messages that waited for the answer to the one before, the next one first."""
+
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the session began."""
+
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the change was made."""
+
+    @property
+    def turns_by_agent(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """How many turns each agent had answered, as in StatusResponse."""
+
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        session_id: builtins.str = ...,
+        revision: builtins.int = ...,
+        head_revision: builtins.int = ...,
+        active_agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        locked: builtins.bool = ...,
+        lock_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        return_stack: collections.abc.Iterable[agent_routing.v1.routing_service_pb2.Frame] | None = ...,
+        task: agent_routing.v1.task_pb2.Task | None = ...,
+        open_turns: collections.abc.Iterable[Global___OpenTurn] | None = ...,
+        paused_turn: Global___OpenTurn | None = ...,
+        suggested_agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        suggestion_confidence: builtins.float = ...,
+        queued_request_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        registry_version: builtins.str = ...,
+        locale: builtins.str = ...,
+        channel: builtins.str = ...,
+        owner: builtins.str = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        turns_by_agent: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "paused_turn", b"paused_turn", "suggested_agent", b"suggested_agent", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "head_revision", b"head_revision", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "open_turns", b"open_turns", "owner", b"owner", "paused_turn", b"paused_turn", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggested_agent", b"suggested_agent", "suggestion_confidence", b"suggestion_confidence", "task", b"task", "tenant", b"tenant", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
+
+Global___GetSessionAtResponse: typing_extensions.TypeAlias = GetSessionAtResponse
+
+@typing.final
+class OpenTurn(google.protobuf.message.Message):
+    """A message that waited for an agent's answer."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    ROOT_REQUEST_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    DISPATCH_TIME_FIELD_NUMBER: builtins.int
+    DISPATCH_REVISION_FIELD_NUMBER: builtins.int
+    MESSAGE_REVISION_FIELD_NUMBER: builtins.int
+    LIVE_FIELD_NUMBER: builtins.int
+    ASKER_AGENT_ID_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The request that the agent had to complete."""
+    root_request_id: builtins.str
+    """The request of the user's message, with which the turn began."""
+    task_id: builtins.str
+    """The task to which it belongs."""
+    reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType
+    """Why the message went there."""
+    dispatch_revision: builtins.int
+    """The revision of that dispatch."""
+    message_revision: builtins.int
+    """The revision of the user's message."""
+    live: builtins.bool
+    """Whether its answer could still move the conversation. After a newer message, or a change of the
+    active agent by someone else, it is only stored.
+    """
+    asker_agent_id: builtins.str
+    """The agent that consulted this one. Empty outside a consult."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that had to answer."""
+
+    @property
+    def dispatch_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was dispatched to this agent."""
+
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        root_request_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType = ...,
+        dispatch_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        dispatch_revision: builtins.int = ...,
+        message_revision: builtins.int = ...,
+        live: builtins.bool = ...,
+        asker_agent_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "dispatch_time", b"dispatch_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "asker_agent_id", b"asker_agent_id", "dispatch_revision", b"dispatch_revision", "dispatch_time", b"dispatch_time", "live", b"live", "message_revision", b"message_revision", "reason", b"reason", "request_id", b"request_id", "root_request_id", b"root_request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___OpenTurn: typing_extensions.TypeAlias = OpenTurn
+
+@typing.final
 class ListEventsRequest(google.protobuf.message.Message):
     """Asks for the audit. All given filters must match."""
 
@@ -306,6 +536,7 @@ class ListEventsRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     ORDER_FIELD_NUMBER: builtins.int
+    READ_REASON_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     session_id: builtins.str
@@ -334,6 +565,11 @@ class ListEventsRequest(google.protobuf.message.Message):
     order: Global___EventOrder.ValueType
     """The order. Unspecified: newest first; without a session_id oldest first, the only order
     possible then.
+    """
+    read_reason: builtins.str
+    """Why the caller reads the texts of the records, such as reasons of handoffs, for the audit. At
+    most 1 KiB. Needs the scope read_words. The console's listener leaves texts out without it; other
+    listeners send them to every operator. Empty: no record is made.
     """
     @property
     def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -364,9 +600,10 @@ class ListEventsRequest(google.protobuf.message.Message):
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
         order: Global___EventOrder.ValueType = ...,
+        read_reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["event_time_before", b"event_time_before", "event_time_from", b"event_time_from"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["actor", b"actor", "agent_id", b"agent_id", "event_time_before", b"event_time_before", "event_time_from", b"event_time_from", "kinds", b"kinds", "order", b"order", "owner", b"owner", "page_size", b"page_size", "page_token", b"page_token", "request_id", b"request_id", "session_id", b"session_id", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actor", b"actor", "agent_id", b"agent_id", "event_time_before", b"event_time_before", "event_time_from", b"event_time_from", "kinds", b"kinds", "order", b"order", "owner", b"owner", "page_size", b"page_size", "page_token", b"page_token", "read_reason", b"read_reason", "request_id", b"request_id", "session_id", b"session_id", "tenant", b"tenant"]) -> None: ...
 
 Global___ListEventsRequest: typing_extensions.TypeAlias = ListEventsRequest
 
@@ -1395,6 +1632,7 @@ class SetStickinessRequest(google.protobuf.message.Message):
     AGENT_IDS_FIELD_NUMBER: builtins.int
     USERS_PERCENT_FIELD_NUMBER: builtins.int
     FRESH_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all, including future ones: scope
     platform.
@@ -1412,6 +1650,8 @@ class SetStickinessRequest(google.protobuf.message.Message):
     home agent, at its next message. Only with enabled = true. Default false: agents are active
     again as before.
     """
+    validate_only: builtins.bool
+    """Only return what would change. Default false."""
     @property
     def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Switch off for these agents alone: while one of them is active, messages go to the home agent.
@@ -1427,9 +1667,10 @@ class SetStickinessRequest(google.protobuf.message.Message):
         agent_ids: collections.abc.Iterable[builtins.str] | None = ...,
         users_percent: builtins.int = ...,
         fresh: builtins.bool = ...,
+        validate_only: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_enabled", b"_enabled", "enabled", b"enabled"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "agent_ids", b"agent_ids", "enabled", b"enabled", "fresh", b"fresh", "reason", b"reason", "tenant", b"tenant", "users_percent", b"users_percent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "agent_ids", b"agent_ids", "enabled", b"enabled", "fresh", b"fresh", "reason", b"reason", "tenant", b"tenant", "users_percent", b"users_percent", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_enabled", b"_enabled"]) -> typing.Literal["enabled"] | None: ...
 
 Global___SetStickinessRequest: typing_extensions.TypeAlias = SetStickinessRequest
@@ -1518,7 +1759,9 @@ class SetStickinessResponse(google.protobuf.message.Message):
     """Whether it was on before. With "*": whether it was on for all tenants."""
     @property
     def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it was switched. Replicas follow within a second. Unset if nothing changed."""
+        """When it was switched. Replicas follow within a second. Unset if nothing changed. With
+        validate_only: the present time if something would change.
+        """
 
     def __init__(
         self,

@@ -44,6 +44,11 @@ class AdminServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.ListSessionsRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.ListSessionsResponse.FromString,
                 _registered_method=True)
+        self.GetSessionAt = channel.unary_unary(
+                '/agent_routing.v1.AdminService/GetSessionAt',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetSessionAtRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetSessionAtResponse.FromString,
+                _registered_method=True)
         self.ListEvents = channel.unary_unary(
                 '/agent_routing.v1.AdminService/ListEvents',
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.ListEventsRequest.SerializeToString,
@@ -100,7 +105,14 @@ class AdminServiceServicer(object):
     """
 
     def ListSessions(self, request, context):
-        """Lists sessions, the most recently changed first.
+        """Lists sessions, in the order of their ids.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSessionAt(self, request, context):
+        """Returns the state of a session as it was after one of its changes, computed from the log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -188,6 +200,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.ListSessionsRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.ListSessionsResponse.SerializeToString,
             ),
+            'GetSessionAt': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSessionAt,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetSessionAtRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetSessionAtResponse.SerializeToString,
+            ),
             'ListEvents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEvents,
                     request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.ListEventsRequest.FromString,
@@ -266,6 +283,33 @@ class AdminService(object):
             '/agent_routing.v1.AdminService/ListSessions',
             agent__routing_dot_v1_dot_admin__service__pb2.ListSessionsRequest.SerializeToString,
             agent__routing_dot_v1_dot_admin__service__pb2.ListSessionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSessionAt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/GetSessionAt',
+            agent__routing_dot_v1_dot_admin__service__pb2.GetSessionAtRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.GetSessionAtResponse.FromString,
             options,
             channel_credentials,
             insecure,

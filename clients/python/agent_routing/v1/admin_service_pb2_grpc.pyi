@@ -41,6 +41,22 @@ _AdminServiceListSessionsType = typing_extensions.TypeVar(
     ],
 )
 
+_AdminServiceGetSessionAtType = typing_extensions.TypeVar(
+    '_AdminServiceGetSessionAtType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetSessionAtRequest,
+        agent_routing.v1.admin_service_pb2.GetSessionAtResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetSessionAtRequest,
+        agent_routing.v1.admin_service_pb2.GetSessionAtResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetSessionAtRequest,
+        agent_routing.v1.admin_service_pb2.GetSessionAtResponse,
+    ],
+)
+
 _AdminServiceListEventsType = typing_extensions.TypeVar(
     '_AdminServiceListEventsType',
     grpc.UnaryUnaryMultiCallable[
@@ -185,7 +201,7 @@ _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServicePurgeSessionsType]):
+class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceGetSessionAtType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServicePurgeSessionsType]):
     """Calls for operators of the service.
 
     Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
@@ -198,6 +214,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.ListSessionsRequest,
             agent_routing.v1.admin_service_pb2.ListSessionsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetSessionAtRequest,
+            agent_routing.v1.admin_service_pb2.GetSessionAtResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.ListEventsRequest,
@@ -244,6 +264,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
             agent_routing.v1.admin_service_pb2.ListSessionsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetSessionAtRequest,
+            agent_routing.v1.admin_service_pb2.GetSessionAtResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.ListEventsRequest,
             agent_routing.v1.admin_service_pb2.ListEventsResponse,
         ],
@@ -282,7 +306,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     ], channel: grpc.aio.Channel) -> None: ...
 
     ListSessions: _AdminServiceListSessionsType
-    """Lists sessions, the most recently changed first."""
+    """Lists sessions, in the order of their ids."""
+
+    GetSessionAt: _AdminServiceGetSessionAtType
+    """Returns the state of a session as it was after one of its changes, computed from the log."""
 
     ListEvents: _AdminServiceListEventsType
     """Lists the audit: every event, every refused handoff and every act of an operator that changes
@@ -333,6 +360,10 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.ListSessionsRequest,
         agent_routing.v1.admin_service_pb2.ListSessionsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetSessionAtRequest,
+        agent_routing.v1.admin_service_pb2.GetSessionAtResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.ListEventsRequest,
@@ -386,7 +417,15 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.ListSessionsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.ListSessionsResponse]]:
-        """Lists sessions, the most recently changed first."""
+        """Lists sessions, in the order of their ids."""
+
+    @abc.abstractmethod
+    def GetSessionAt(
+        self,
+        request: agent_routing.v1.admin_service_pb2.GetSessionAtRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.GetSessionAtResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.GetSessionAtResponse]]:
+        """Returns the state of a session as it was after one of its changes, computed from the log."""
 
     @abc.abstractmethod
     def ListEvents(

@@ -720,6 +720,7 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
     SCOPE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required."""
     user_id: builtins.str
@@ -734,6 +735,8 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
     """The revision that the caller expects; if the session has another one: ABORTED,
     REVISION_MISMATCH. Unset: not checked.
     """
+    validate_only: builtins.bool
+    """Only return what would change. The revision is then the present one. Default false."""
     def __init__(
         self,
         *,
@@ -743,9 +746,10 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
         scope: agent_routing.v1.clear_scope_pb2.ClearScope.ValueType = ...,
         reason: builtins.str = ...,
         expected_revision: builtins.int | None = ...,
+        validate_only: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "scope", b"scope", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "scope", b"scope", "session_id", b"session_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___ClearActiveAgentRequest: typing_extensions.TypeAlias = ClearActiveAgentRequest
@@ -1404,6 +1408,7 @@ class ResumeTaskRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     DECISION_FIELD_NUMBER: builtins.int
     COMMENT_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Empty: found by task_id."""
     user_id: builtins.str
@@ -1422,6 +1427,10 @@ class ResumeTaskRequest(google.protobuf.message.Message):
     """The decision. Required."""
     comment: builtins.str
     """What the agent should know about it. At most 4 KiB."""
+    validate_only: builtins.bool
+    """Only return what would follow, or the refusal. The revision is then the present one, and the
+    dispatch cannot be completed. Default false.
+    """
     def __init__(
         self,
         *,
@@ -1431,8 +1440,9 @@ class ResumeTaskRequest(google.protobuf.message.Message):
         request_id: builtins.str = ...,
         decision: agent_routing.v1.dispatch_pb2.Decision.ValueType = ...,
         comment: builtins.str = ...,
+        validate_only: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["comment", b"comment", "decision", b"decision", "request_id", b"request_id", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["comment", b"comment", "decision", b"decision", "request_id", b"request_id", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
 
 Global___ResumeTaskRequest: typing_extensions.TypeAlias = ResumeTaskRequest
 
@@ -1496,6 +1506,7 @@ class CancelTaskRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session of the task. Empty: found by task_id."""
     user_id: builtins.str
@@ -1510,6 +1521,8 @@ class CancelTaskRequest(google.protobuf.message.Message):
     """Why, for the audit. At most 1 KiB."""
     expected_revision: builtins.int
     """Refuse unless the session is at this revision: ABORTED, REVISION_MISMATCH."""
+    validate_only: builtins.bool
+    """Only return what would change. The revision is then the present one. Default false."""
     def __init__(
         self,
         *,
@@ -1519,9 +1532,10 @@ class CancelTaskRequest(google.protobuf.message.Message):
         request_id: builtins.str = ...,
         reason: builtins.str = ...,
         expected_revision: builtins.int | None = ...,
+        validate_only: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___CancelTaskRequest: typing_extensions.TypeAlias = CancelTaskRequest
@@ -1650,6 +1664,7 @@ class ListTurnsRequest(google.protobuf.message.Message):
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     ORDER_FIELD_NUMBER: builtins.int
+    READ_REASON_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Empty: the session of task_id."""
     user_id: builtins.str
@@ -1670,6 +1685,11 @@ class ListTurnsRequest(google.protobuf.message.Message):
     """
     order: Global___TurnOrder.ValueType
     """The order. Unspecified: oldest first."""
+    read_reason: builtins.str
+    """Why an operator reads the texts of the session, for the audit. At most 1 KiB. Needs the scope
+    read_words. The console's listener leaves texts out without it; other listeners send them to
+    every caller that may read the session. Empty: no record is made.
+    """
     def __init__(
         self,
         *,
@@ -1680,8 +1700,9 @@ class ListTurnsRequest(google.protobuf.message.Message):
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
         order: Global___TurnOrder.ValueType = ...,
+        read_reason: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "read_reason", b"read_reason", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
 
 Global___ListTurnsRequest: typing_extensions.TypeAlias = ListTurnsRequest
 

@@ -2,12 +2,15 @@ package agentrouting;
 
 import agentrouting.v1.Agent;
 import agentrouting.v1.AgentKind;
+import agentrouting.v1.CancelTaskRequest;
 import agentrouting.v1.CancelTaskResponse;
+import agentrouting.v1.ClearActiveAgentRequest;
 import agentrouting.v1.ClearActiveAgentResponse;
 import agentrouting.v1.CompleteTurnResponse;
 import agentrouting.v1.Dispatch;
 import agentrouting.v1.ListAgentsResponse;
 import agentrouting.v1.Reply;
+import agentrouting.v1.ResumeTaskRequest;
 import agentrouting.v1.ResumeTaskResponse;
 import agentrouting.v1.RouteReason;
 import agentrouting.v1.RouteRequest;
@@ -65,7 +68,10 @@ final class KnownAgents {
   /** Records what an answer says about its session, or about the home agent. */
   synchronized void learn(Message request, Message answer) {
     if (request instanceof RouteRequest route && route.getValidateOnly()
-        || request instanceof SetActiveAgentRequest set && set.getValidateOnly()) {
+        || request instanceof SetActiveAgentRequest set && set.getValidateOnly()
+        || request instanceof ClearActiveAgentRequest clear && clear.getValidateOnly()
+        || request instanceof ResumeTaskRequest resume && resume.getValidateOnly()
+        || request instanceof CancelTaskRequest cancel && cancel.getValidateOnly()) {
       return;
     }
     if (answer instanceof RouteResponse made) {

@@ -10,6 +10,8 @@ import type { HandoffMode, Initiator } from "./handoff_pb.js";
 import { file_agent_routing_v1_handoff } from "./handoff_pb.js";
 import type { RouteReason } from "./route_reason_pb.js";
 import { file_agent_routing_v1_route_reason } from "./route_reason_pb.js";
+import type { Frame } from "./routing_service_pb.js";
+import { file_agent_routing_v1_routing_service } from "./routing_service_pb.js";
 import type { Change, Heartbeat, SessionEvent } from "./session_event_pb.js";
 import { file_agent_routing_v1_session_event } from "./session_event_pb.js";
 import type { Task, TaskStatus } from "./task_pb.js";
@@ -24,7 +26,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/admin_service.proto.
  */
 export const file_agent_routing_v1_admin_service: GenFile = /*@__PURE__*/
-  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL2FkbWluX3NlcnZpY2UucHJvdG8SEGFnZW50X3JvdXRpbmcudjEixgIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEg0KBW93bmVyGAIgASgJEhcKD2FjdGl2ZV9hZ2VudF9pZBgDIAEoCRIxCgt0YXNrX3N0YXR1cxgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuVGFza1N0YXR1cxIPCgdjaGFubmVsGAUgASgJEhMKBmxvY2tlZBgGIAEoCEgAiAEBEjQKEHVwZGF0ZV90aW1lX2Zyb20YByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjYKEnVwZGF0ZV90aW1lX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAkgASgFEhIKCnBhZ2VfdG9rZW4YCiABKAlCCQoHX2xvY2tlZCJjChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIyCghzZXNzaW9ucxgBIAMoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIrcDCg5TZXNzaW9uU3VtbWFyeRIOCgZ0ZW5hbnQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRINCgVvd25lchgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxItCgxhY3RpdmVfYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgGIAEoCBIPCgd0YXNrX2lkGAcgASgJEjEKC3Rhc2tfc3RhdHVzGAggASgOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEhIKCm9wZW5fdHVybnMYCSABKAUSDgoGbG9jYWxlGAogASgJEg8KB2NoYW5uZWwYCyABKAkSLwoLY3JlYXRlX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxlbnRpdGxlbWVudHMYDiADKAkSMAoKdW5yZWFkYWJsZRgPIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVW5yZWFkYWJsZSJSCgpVbnJlYWRhYmxlEg4KBnRlbmFudBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhAKCHJldmlzaW9uGAMgASgDEg4KBnJlYXNvbhgEIAEoCSLKAgoRTGlzdEV2ZW50c1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEhIKCnNlc3Npb25faWQYAiABKAkSDQoFb3duZXIYAyABKAkSDQoFYWN0b3IYBCABKAkSEgoKcmVxdWVzdF9pZBgFIAEoCRIQCghhZ2VudF9pZBgGIAEoCRINCgVraW5kcxgHIAMoCRIzCg9ldmVudF90aW1lX2Zyb20YCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKEWV2ZW50X3RpbWVfYmVmb3JlGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglwYWdlX3NpemUYCiABKAUSEgoKcGFnZV90b2tlbhgLIAEoCRIrCgVvcmRlchgMIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuRXZlbnRPcmRlciJdChJMaXN0RXZlbnRzUmVzcG9uc2USLgoHcmVjb3JkcxgBIAMoCzIdLmFnZW50X3JvdXRpbmcudjEuQXVkaXRSZWNvcmQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJItwBCgtBdWRpdFJlY29yZBIOCgZ0ZW5hbnQYASABKAkSLQoFZXZlbnQYAiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25FdmVudBINCgVhY3RvchgDIAEoCRISCgphY3RpbmdfZm9yGAQgASgJEg4KBm1ldGhvZBgFIAEoCRIQCgh0cmFjZV9pZBgGIAEoCRIXCg9jb250ZW50X3JlbW92ZWQYByABKAgSMAoKdW5yZWFkYWJsZRgIIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVW5yZWFkYWJsZSKSAQoSV2F0Y2hFdmVudHNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIOCgZjdXJzb3IYAiABKAkSFgoOZnJvbV9iZWdpbm5pbmcYAyABKAgSDQoFa2luZHMYBCADKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIs8BChNXYXRjaEV2ZW50c1Jlc3BvbnNlEg4KBmN1cnNvchgBIAEoCRIOCgZ0ZW5hbnQYAiABKAkSKgoGY2hhbmdlGAMgASgLMhguYWdlbnRfcm91dGluZy52MS5DaGFuZ2VIABIwCgloZWFydGJlYXQYBCABKAsyGy5hZ2VudF9yb3V0aW5nLnYxLkhlYXJ0YmVhdEgAEjIKCnVucmVhZGFibGUYBSABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlVucmVhZGFibGVIAEIGCgRraW5kIpcBChZHZXRSb3V0aW5nU3RhdHNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIuCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghlbmRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHY2hhbm5lbBgEIAEoCSK8CAoXR2V0Um91dGluZ1N0YXRzUmVzcG9uc2USLgoKYXNfb2ZfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXVzZXJfbWVzc2FnZXMYBCABKAMSHgoWc3VwZXJ2aXNvcl9jYWxsc19zYXZlZBgFIAEoAxIkChxzdXBlcnZpc29yX2NhbGxzX3NhdmVkX3NoYXJlGAYgASgBEjMKB3JlYXNvbnMYByADKAsyIi5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uQ291bnQSSQoIY29tbWFuZHMYCCADKAsyNy5hZ2VudF9yb3V0aW5nLnYxLkdldFJvdXRpbmdTdGF0c1Jlc3BvbnNlLkNvbW1hbmRzRW50cnkSMAoIaGFuZG9mZnMYCSADKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZDb3VudBJXChByZWZ1c2Fsc19ieV9ydWxlGAogAygLMj0uYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZS5SZWZ1c2Fsc0J5UnVsZUVudHJ5EiwKBmFnZW50cxgLIAMoCzIcLmFnZW50X3JvdXRpbmcudjEuQWdlbnRTdGF0cxIQCghzZXNzaW9ucxgMIAEoAxINCgVzdHVjaxgNIAEoAxITCgtzdHVja19zaGFyZRgOIAEoARIaChJzdGlja2luZXNzX2VuYWJsZWQYDyABKAgSEgoKcGluZ19wb25ncxgQIAEoAxJdChNtZXNzYWdlc19ieV9jaGFubmVsGBEgAygLMkAuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZS5NZXNzYWdlc0J5Q2hhbm5lbEVudHJ5Ei4KB3BlcmlvZHMYEiADKAsyHS5hZ2VudF9yb3V0aW5nLnYxLlN0YXRzUGVyaW9kEhYKDmhhbmRvZmZzX3RvdGFsGBMgASgDEhYKDnJlZnVzYWxzX3RvdGFsGBQgASgDEjYKC3N1Z2dlc3Rpb25zGBUgAygLMiEuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uQ291bnQaLwoNQ29tbWFuZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBGjUKE1JlZnVzYWxzQnlSdWxlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARo4ChZNZXNzYWdlc0J5Q2hhbm5lbEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEigwEKD1N1Z2dlc3Rpb25Db3VudBIVCg1mcm9tX2FnZW50X2lkGAEgASgJEhMKC3RvX2FnZW50X2lkGAIgASgJEg8KB29mZmVyZWQYAyABKAMSEAoIYWNjZXB0ZWQYBCABKAMSEAoIZGVjbGluZWQYBSABKAMSDwoHaWdub3JlZBgGIAEoAyLRAQoLU3RhdHNQZXJpb2QSLgoKc3RhcnRfdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKQoGbGVuZ3RoGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhUKDXVzZXJfbWVzc2FnZXMYAyABKAMSHgoWc3VwZXJ2aXNvcl9jYWxsc19zYXZlZBgEIAEoAxIQCghoYW5kb2ZmcxgFIAEoAxIPCgdyZWZ1c2VkGAYgASgDEg0KBXN0dWNrGAcgASgDIlAKEFJvdXRlUmVhc29uQ291bnQSLQoGcmVhc29uGAEgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhINCgVjb3VudBgCIAEoAyLdAQoMSGFuZG9mZkNvdW50EhUKDWZyb21fYWdlbnRfaWQYASABKAkSEwoLdG9fYWdlbnRfaWQYAiABKAkSLgoJaW5pdGlhdG9yGAMgASgOMhsuYWdlbnRfcm91dGluZy52MS5Jbml0aWF0b3ISKwoEbW9kZRgEIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZk1vZGUSDQoFY291bnQYBSABKAMSDwoHcmVmdXNlZBgGIAEoAxIQCghyZXR1cm5lZBgHIAEoAxISCgpwaW5nX3BvbmdzGAggASgDIogDCgpBZ2VudFN0YXRzEhAKCGFnZW50X2lkGAEgASgJEg0KBXR1cm5zGAIgASgDEjQKCG91dGNvbWVzGAMgAygLMiIuYWdlbnRfcm91dGluZy52MS5UdXJuT3V0Y29tZUNvdW50EhEKCWFiYW5kb25lZBgEIAEoAxITCgthY3RpdmF0aW9ucxgFIAEoAxINCgVzdHVjaxgGIAEoAxI4ChVyZXNwb25zZV9kdXJhdGlvbl9wNTAYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SOAoVcmVzcG9uc2VfZHVyYXRpb25fcDk1GAggASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhMKC3N0b3JlZF9vbmx5GAkgASgDEhAKCGRlZ3JhZGVkGAogASgDEg0KBXN0YXlzGAsgASgDEhIKCnN0YXlfdHVybnMYDCABKAMSFgoOc3RheV90dXJuc19wNTAYDSABKAMSFgoOc3RheV90dXJuc19wOTUYDiABKAMiUQoQVHVybk91dGNvbWVDb3VudBIuCgdvdXRjb21lGAEgASgOMh0uYWdlbnRfcm91dGluZy52MS5UdXJuT3V0Y29tZRINCgVjb3VudBgCIAEoAyJaChBFcmFzZVVzZXJSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCRIVCg12YWxpZGF0ZV9vbmx5GAQgASgIIowBChFFcmFzZVVzZXJSZXNwb25zZRIXCg9zZXNzaW9uc19lcmFzZWQYASABKAMSFAoMdHVybnNfZXJhc2VkGAIgASgDEhgKEHJlY29yZHNfc3RyaXBwZWQYAyABKAMSLgoKZXJhc2VfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRAoRRXhwb3J0VXNlclJlcXVlc3QSDgoGdGVuYW50GAEgASgJEg8KB3VzZXJfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJIv8CChJFeHBvcnRVc2VyUmVzcG9uc2USEgoKc2Vzc2lvbl9pZBgBIAEoCRIzCgdzZXNzaW9uGAIgASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3VtbWFyeUgAEiYKBHRhc2sYAyABKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlRhc2tIABImCgR0dXJuGAQgASgLMhYuYWdlbnRfcm91dGluZy52MS5UdXJuSAASLwoGcmVjb3JkGAUgASgLMh0uYWdlbnRfcm91dGluZy52MS5BdWRpdFJlY29yZEgAEjAKB3Byb2ZpbGUYBiABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLlVzZXJQcm9maWxlSAASMQoHY29tbWFuZBgHIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuVHlwZWRDb21tYW5kSAASMgoKdW5yZWFkYWJsZRgIIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVW5yZWFkYWJsZUgAQgYKBHBhcnQimAEKC1VzZXJQcm9maWxlEhAKCHJldmlzaW9uGAEgASgDEi8KC2NyZWF0ZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgd1c2VyX2lkGAMgASgJEg4KBmxvY2FsZRgEIAEoCRIPCgdjaGFubmVsGAUgASgJEhQKDGVudGl0bGVtZW50cxgGIAMoCSJfCgxUeXBlZENvbW1hbmQSEAoIcmV2aXNpb24YASABKAMSLwoLY3JlYXRlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHRleHQYAyABKAkidQoTUmVsb2FkQWdlbnRzUmVxdWVzdBIVCg12YWxpZGF0ZV9vbmx5GAEgASgIEg4KBnJlYXNvbhgCIAEoCRIQCghyZWdpc3RyeRgDIAEoCRIVCg13aXRoX3Nlc3Npb25zGAQgASgIEg4KBnRlbmFudBgFIAEoCSKiAgoUUmVsb2FkQWdlbnRzUmVzcG9uc2USGAoQcmVnaXN0cnlfdmVyc2lvbhgBIAEoCRIhChlwcmV2aW91c19yZWdpc3RyeV92ZXJzaW9uGAIgASgJEhcKD2FkZGVkX2FnZW50X2lkcxgDIAMoCRIZChFyZW1vdmVkX2FnZW50X2lkcxgEIAMoCRIZChFjaGFuZ2VkX2FnZW50X2lkcxgFIAMoCRIYChBjaGFuZ2VkX3NldHRpbmdzGAYgAygJEjIKB3RvdWNoZWQYByADKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlRvdWNoZWRTZXNzaW9ucxIVCg1zZXNzaW9uc19yZWFkGAggASgDEhkKEWFsbF9zZXNzaW9uc19yZWFkGAkgASgIIngKD1RvdWNoZWRTZXNzaW9ucxIQCghhZ2VudF9pZBgBIAEoCRIOCgZhY3RpdmUYAiABKAMSEwoLaW50ZXJydXB0ZWQYAyABKAMSEQoJYW5zd2VyaW5nGAQgASgDEhsKE2V4YW1wbGVfc2Vzc2lvbl9pZHMYBSADKAkikQEKFFNldFN0aWNraW5lc3NSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIUCgdlbmFibGVkGAIgASgISACIAQESDgoGcmVhc29uGAMgASgJEhEKCWFnZW50X2lkcxgEIAMoCRIVCg11c2Vyc19wZXJjZW50GAUgASgFEg0KBWZyZXNoGAYgASgIQgoKCF9lbmFibGVkIiYKFEdldFN0aWNraW5lc3NSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCSLtAQoVR2V0U3RpY2tpbmVzc1Jlc3BvbnNlEg8KB2VuYWJsZWQYASABKAgSEQoJYWdlbnRfaWRzGAIgAygJEhUKDXVzZXJzX3BlcmNlbnQYAyABKAUSMgoGc291cmNlGAQgASgOMiIuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU291cmNlEhUKDXN0YXJ0X2VuYWJsZWQYBSABKAgSLwoLc3dpdGNoX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBWFjdG9yGAcgASgJEg4KBnJlYXNvbhgIIAEoCSJ1ChVTZXRTdGlja2luZXNzUmVzcG9uc2USDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSLwoLdXBkYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpsBChRQdXJnZVNlc3Npb25zUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSNgoSdXBkYXRlX3RpbWVfYmVmb3JlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxzZXNzaW9uc19tYXgYAyABKAUSFQoNdmFsaWRhdGVfb25seRgEIAEoCBIOCgZyZWFzb24YBSABKAkiPgoVUHVyZ2VTZXNzaW9uc1Jlc3BvbnNlEhcKD3Nlc3Npb25zX3B1cmdlZBgBIAEoAxIMCgRtb3JlGAIgASgIKmUKCkV2ZW50T3JkZXISGwoXRVZFTlRfT1JERVJfVU5TUEVDSUZJRUQQABIcChhFVkVOVF9PUkRFUl9ORVdFU1RfRklSU1QQARIcChhFVkVOVF9PUkRFUl9PTERFU1RfRklSU1QQAiq1AQoQU3RpY2tpbmVzc1NvdXJjZRIhCh1TVElDS0lORVNTX1NPVVJDRV9VTlNQRUNJRklFRBAAEh4KGlNUSUNLSU5FU1NfU09VUkNFX1JFR0lTVFJZEAESHQoZU1RJQ0tJTkVTU19TT1VSQ0VfU0VUVElORxACEhwKGFNUSUNLSU5FU1NfU09VUkNFX1RFTkFOVBADEiEKHVNUSUNLSU5FU1NfU09VUkNFX0FMTF9URU5BTlRTEAQywgcKDEFkbWluU2VydmljZRJdCgxMaXN0U2Vzc2lvbnMSJS5hZ2VudF9yb3V0aW5nLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlElcKCkxpc3RFdmVudHMSIy5hZ2VudF9yb3V0aW5nLnYxLkxpc3RFdmVudHNSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5MaXN0RXZlbnRzUmVzcG9uc2USXAoLV2F0Y2hFdmVudHMSJC5hZ2VudF9yb3V0aW5nLnYxLldhdGNoRXZlbnRzUmVxdWVzdBolLmFnZW50X3JvdXRpbmcudjEuV2F0Y2hFdmVudHNSZXNwb25zZTABEmYKD0dldFJvdXRpbmdTdGF0cxIoLmFnZW50X3JvdXRpbmcudjEuR2V0Um91dGluZ1N0YXRzUmVxdWVzdBopLmFnZW50X3JvdXRpbmcudjEuR2V0Um91dGluZ1N0YXRzUmVzcG9uc2USVAoJRXJhc2VVc2VyEiIuYWdlbnRfcm91dGluZy52MS5FcmFzZVVzZXJSZXF1ZXN0GiMuYWdlbnRfcm91dGluZy52MS5FcmFzZVVzZXJSZXNwb25zZRJZCgpFeHBvcnRVc2VyEiMuYWdlbnRfcm91dGluZy52MS5FeHBvcnRVc2VyUmVxdWVzdBokLmFnZW50X3JvdXRpbmcudjEuRXhwb3J0VXNlclJlc3BvbnNlMAESXQoMUmVsb2FkQWdlbnRzEiUuYWdlbnRfcm91dGluZy52MS5SZWxvYWRBZ2VudHNSZXF1ZXN0GiYuYWdlbnRfcm91dGluZy52MS5SZWxvYWRBZ2VudHNSZXNwb25zZRJgCg1TZXRTdGlja2luZXNzEiYuYWdlbnRfcm91dGluZy52MS5TZXRTdGlja2luZXNzUmVxdWVzdBonLmFnZW50X3JvdXRpbmcudjEuU2V0U3RpY2tpbmVzc1Jlc3BvbnNlEmAKDUdldFN0aWNraW5lc3MSJi5hZ2VudF9yb3V0aW5nLnYxLkdldFN0aWNraW5lc3NSZXF1ZXN0GicuYWdlbnRfcm91dGluZy52MS5HZXRTdGlja2luZXNzUmVzcG9uc2USYAoNUHVyZ2VTZXNzaW9ucxImLmFnZW50X3JvdXRpbmcudjEuUHVyZ2VTZXNzaW9uc1JlcXVlc3QaJy5hZ2VudF9yb3V0aW5nLnYxLlB1cmdlU2Vzc2lvbnNSZXNwb25zZWIGcHJvdG8z", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL2FkbWluX3NlcnZpY2UucHJvdG8SEGFnZW50X3JvdXRpbmcudjEixgIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSDgoGdGVuYW50GAEgASgJEg0KBW93bmVyGAIgASgJEhcKD2FjdGl2ZV9hZ2VudF9pZBgDIAEoCRIxCgt0YXNrX3N0YXR1cxgEIAEoDjIcLmFnZW50X3JvdXRpbmcudjEuVGFza1N0YXR1cxIPCgdjaGFubmVsGAUgASgJEhMKBmxvY2tlZBgGIAEoCEgAiAEBEjQKEHVwZGF0ZV90aW1lX2Zyb20YByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjYKEnVwZGF0ZV90aW1lX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAkgASgFEhIKCnBhZ2VfdG9rZW4YCiABKAlCCQoHX2xvY2tlZCJjChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIyCghzZXNzaW9ucxgBIAMoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIrcDCg5TZXNzaW9uU3VtbWFyeRIOCgZ0ZW5hbnQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRINCgVvd25lchgDIAEoCRIQCghyZXZpc2lvbhgEIAEoAxItCgxhY3RpdmVfYWdlbnQYBSABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Eg4KBmxvY2tlZBgGIAEoCBIPCgd0YXNrX2lkGAcgASgJEjEKC3Rhc2tfc3RhdHVzGAggASgOMhwuYWdlbnRfcm91dGluZy52MS5UYXNrU3RhdHVzEhIKCm9wZW5fdHVybnMYCSABKAUSDgoGbG9jYWxlGAogASgJEg8KB2NoYW5uZWwYCyABKAkSLwoLY3JlYXRlX3RpbWUYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxlbnRpdGxlbWVudHMYDiADKAkSMAoKdW5yZWFkYWJsZRgPIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVW5yZWFkYWJsZSJSCgpVbnJlYWRhYmxlEg4KBnRlbmFudBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhAKCHJldmlzaW9uGAMgASgDEg4KBnJlYXNvbhgEIAEoCSJLChNHZXRTZXNzaW9uQXRSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEhAKCHJldmlzaW9uGAMgASgDIq4GChRHZXRTZXNzaW9uQXRSZXNwb25zZRIOCgZ0ZW5hbnQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIVCg1oZWFkX3JldmlzaW9uGAQgASgDEi0KDGFjdGl2ZV9hZ2VudBgFIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSDgoGbG9ja2VkGAYgASgIEjQKEGxvY2tfZXhwaXJlX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi0KDHJldHVybl9zdGFjaxgIIAMoCzIXLmFnZW50X3JvdXRpbmcudjEuRnJhbWUSJAoEdGFzaxgJIAEoCzIWLmFnZW50X3JvdXRpbmcudjEuVGFzaxIuCgpvcGVuX3R1cm5zGAogAygLMhouYWdlbnRfcm91dGluZy52MS5PcGVuVHVybhIvCgtwYXVzZWRfdHVybhgLIAEoCzIaLmFnZW50X3JvdXRpbmcudjEuT3BlblR1cm4SMAoPc3VnZ2VzdGVkX2FnZW50GAwgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIdChVzdWdnZXN0aW9uX2NvbmZpZGVuY2UYDSABKAESGgoScXVldWVkX3JlcXVlc3RfaWRzGA4gAygJEhgKEHJlZ2lzdHJ5X3ZlcnNpb24YDyABKAkSDgoGbG9jYWxlGBAgASgJEg8KB2NoYW5uZWwYESABKAkSDQoFb3duZXIYEiABKAkSLwoLY3JlYXRlX3RpbWUYEyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGBQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBJQCg50dXJuc19ieV9hZ2VudBgVIAMoCzI4LmFnZW50X3JvdXRpbmcudjEuR2V0U2Vzc2lvbkF0UmVzcG9uc2UuVHVybnNCeUFnZW50RW50cnkaMwoRVHVybnNCeUFnZW50RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ASKtAgoIT3BlblR1cm4SEgoKcmVxdWVzdF9pZBgBIAEoCRIXCg9yb290X3JlcXVlc3RfaWQYAiABKAkSDwoHdGFza19pZBgDIAEoCRImCgVhZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLQoGcmVhc29uGAUgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhIxCg1kaXNwYXRjaF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIZChFkaXNwYXRjaF9yZXZpc2lvbhgHIAEoAxIYChBtZXNzYWdlX3JldmlzaW9uGAggASgDEgwKBGxpdmUYCSABKAgSFgoOYXNrZXJfYWdlbnRfaWQYCiABKAki3wIKEUxpc3RFdmVudHNSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRISCgpzZXNzaW9uX2lkGAIgASgJEg0KBW93bmVyGAMgASgJEg0KBWFjdG9yGAQgASgJEhIKCnJlcXVlc3RfaWQYBSABKAkSEAoIYWdlbnRfaWQYBiABKAkSDQoFa2luZHMYByADKAkSMwoPZXZlbnRfdGltZV9mcm9tGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI1ChFldmVudF90aW1lX2JlZm9yZRgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJcGFnZV9zaXplGAogASgFEhIKCnBhZ2VfdG9rZW4YCyABKAkSKwoFb3JkZXIYDCABKA4yHC5hZ2VudF9yb3V0aW5nLnYxLkV2ZW50T3JkZXISEwoLcmVhZF9yZWFzb24YDSABKAkiXQoSTGlzdEV2ZW50c1Jlc3BvbnNlEi4KB3JlY29yZHMYASADKAsyHS5hZ2VudF9yb3V0aW5nLnYxLkF1ZGl0UmVjb3JkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLcAQoLQXVkaXRSZWNvcmQSDgoGdGVuYW50GAEgASgJEi0KBWV2ZW50GAIgASgLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQSDQoFYWN0b3IYAyABKAkSEgoKYWN0aW5nX2ZvchgEIAEoCRIOCgZtZXRob2QYBSABKAkSEAoIdHJhY2VfaWQYBiABKAkSFwoPY29udGVudF9yZW1vdmVkGAcgASgIEjAKCnVucmVhZGFibGUYCCABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlVucmVhZGFibGUikgEKEldhdGNoRXZlbnRzUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSDgoGY3Vyc29yGAIgASgJEhYKDmZyb21fYmVnaW5uaW5nGAMgASgIEg0KBWtpbmRzGAQgAygJEjUKEmhlYXJ0YmVhdF9pbnRlcnZhbBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLPAQoTV2F0Y2hFdmVudHNSZXNwb25zZRIOCgZjdXJzb3IYASABKAkSDgoGdGVuYW50GAIgASgJEioKBmNoYW5nZRgDIAEoCzIYLmFnZW50X3JvdXRpbmcudjEuQ2hhbmdlSAASMAoJaGVhcnRiZWF0GAQgASgLMhsuYWdlbnRfcm91dGluZy52MS5IZWFydGJlYXRIABIyCgp1bnJlYWRhYmxlGAUgASgLMhwuYWdlbnRfcm91dGluZy52MS5VbnJlYWRhYmxlSABCBgoEa2luZCKXAQoWR2V0Um91dGluZ1N0YXRzUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB2NoYW5uZWwYBCABKAkivAgKF0dldFJvdXRpbmdTdGF0c1Jlc3BvbnNlEi4KCmFzX29mX3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnN0YXJ0X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiwKCGVuZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg11c2VyX21lc3NhZ2VzGAQgASgDEh4KFnN1cGVydmlzb3JfY2FsbHNfc2F2ZWQYBSABKAMSJAocc3VwZXJ2aXNvcl9jYWxsc19zYXZlZF9zaGFyZRgGIAEoARIzCgdyZWFzb25zGAcgAygLMiIuYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbkNvdW50EkkKCGNvbW1hbmRzGAggAygLMjcuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZS5Db21tYW5kc0VudHJ5EjAKCGhhbmRvZmZzGAkgAygLMh4uYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmQ291bnQSVwoQcmVmdXNhbHNfYnlfcnVsZRgKIAMoCzI9LmFnZW50X3JvdXRpbmcudjEuR2V0Um91dGluZ1N0YXRzUmVzcG9uc2UuUmVmdXNhbHNCeVJ1bGVFbnRyeRIsCgZhZ2VudHMYCyADKAsyHC5hZ2VudF9yb3V0aW5nLnYxLkFnZW50U3RhdHMSEAoIc2Vzc2lvbnMYDCABKAMSDQoFc3R1Y2sYDSABKAMSEwoLc3R1Y2tfc2hhcmUYDiABKAESGgoSc3RpY2tpbmVzc19lbmFibGVkGA8gASgIEhIKCnBpbmdfcG9uZ3MYECABKAMSXQoTbWVzc2FnZXNfYnlfY2hhbm5lbBgRIAMoCzJALmFnZW50X3JvdXRpbmcudjEuR2V0Um91dGluZ1N0YXRzUmVzcG9uc2UuTWVzc2FnZXNCeUNoYW5uZWxFbnRyeRIuCgdwZXJpb2RzGBIgAygLMh0uYWdlbnRfcm91dGluZy52MS5TdGF0c1BlcmlvZBIWCg5oYW5kb2Zmc190b3RhbBgTIAEoAxIWCg5yZWZ1c2Fsc190b3RhbBgUIAEoAxI2CgtzdWdnZXN0aW9ucxgVIAMoCzIhLmFnZW50X3JvdXRpbmcudjEuU3VnZ2VzdGlvbkNvdW50Gi8KDUNvbW1hbmRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARo1ChNSZWZ1c2Fsc0J5UnVsZUVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEaOAoWTWVzc2FnZXNCeUNoYW5uZWxFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIoMBCg9TdWdnZXN0aW9uQ291bnQSFQoNZnJvbV9hZ2VudF9pZBgBIAEoCRITCgt0b19hZ2VudF9pZBgCIAEoCRIPCgdvZmZlcmVkGAMgASgDEhAKCGFjY2VwdGVkGAQgASgDEhAKCGRlY2xpbmVkGAUgASgDEg8KB2lnbm9yZWQYBiABKAMi0QEKC1N0YXRzUGVyaW9kEi4KCnN0YXJ0X3RpbWUYASABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBmxlbmd0aBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIVCg11c2VyX21lc3NhZ2VzGAMgASgDEh4KFnN1cGVydmlzb3JfY2FsbHNfc2F2ZWQYBCABKAMSEAoIaGFuZG9mZnMYBSABKAMSDwoHcmVmdXNlZBgGIAEoAxINCgVzdHVjaxgHIAEoAyJQChBSb3V0ZVJlYXNvbkNvdW50Ei0KBnJlYXNvbhgBIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuUm91dGVSZWFzb24SDQoFY291bnQYAiABKAMi3QEKDEhhbmRvZmZDb3VudBIVCg1mcm9tX2FnZW50X2lkGAEgASgJEhMKC3RvX2FnZW50X2lkGAIgASgJEi4KCWluaXRpYXRvchgDIAEoDjIbLmFnZW50X3JvdXRpbmcudjEuSW5pdGlhdG9yEisKBG1vZGUYBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLkhhbmRvZmZNb2RlEg0KBWNvdW50GAUgASgDEg8KB3JlZnVzZWQYBiABKAMSEAoIcmV0dXJuZWQYByABKAMSEgoKcGluZ19wb25ncxgIIAEoAyKIAwoKQWdlbnRTdGF0cxIQCghhZ2VudF9pZBgBIAEoCRINCgV0dXJucxgCIAEoAxI0CghvdXRjb21lcxgDIAMoCzIiLmFnZW50X3JvdXRpbmcudjEuVHVybk91dGNvbWVDb3VudBIRCglhYmFuZG9uZWQYBCABKAMSEwoLYWN0aXZhdGlvbnMYBSABKAMSDQoFc3R1Y2sYBiABKAMSOAoVcmVzcG9uc2VfZHVyYXRpb25fcDUwGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjgKFXJlc3BvbnNlX2R1cmF0aW9uX3A5NRgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhITCgtzdG9yZWRfb25seRgJIAEoAxIQCghkZWdyYWRlZBgKIAEoAxINCgVzdGF5cxgLIAEoAxISCgpzdGF5X3R1cm5zGAwgASgDEhYKDnN0YXlfdHVybnNfcDUwGA0gASgDEhYKDnN0YXlfdHVybnNfcDk1GA4gASgDIlEKEFR1cm5PdXRjb21lQ291bnQSLgoHb3V0Y29tZRgBIAEoDjIdLmFnZW50X3JvdXRpbmcudjEuVHVybk91dGNvbWUSDQoFY291bnQYAiABKAMiWgoQRXJhc2VVc2VyUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSDwoHdXNlcl9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSFQoNdmFsaWRhdGVfb25seRgEIAEoCCKMAQoRRXJhc2VVc2VyUmVzcG9uc2USFwoPc2Vzc2lvbnNfZXJhc2VkGAEgASgDEhQKDHR1cm5zX2VyYXNlZBgCIAEoAxIYChByZWNvcmRzX3N0cmlwcGVkGAMgASgDEi4KCmVyYXNlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkQKEUV4cG9ydFVzZXJSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCRIPCgd1c2VyX2lkGAIgASgJEg4KBnJlYXNvbhgDIAEoCSL/AgoSRXhwb3J0VXNlclJlc3BvbnNlEhIKCnNlc3Npb25faWQYASABKAkSMwoHc2Vzc2lvbhgCIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvblN1bW1hcnlIABImCgR0YXNrGAMgASgLMhYuYWdlbnRfcm91dGluZy52MS5UYXNrSAASJgoEdHVybhgEIAEoCzIWLmFnZW50X3JvdXRpbmcudjEuVHVybkgAEi8KBnJlY29yZBgFIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuQXVkaXRSZWNvcmRIABIwCgdwcm9maWxlGAYgASgLMh0uYWdlbnRfcm91dGluZy52MS5Vc2VyUHJvZmlsZUgAEjEKB2NvbW1hbmQYByABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLlR5cGVkQ29tbWFuZEgAEjIKCnVucmVhZGFibGUYCCABKAsyHC5hZ2VudF9yb3V0aW5nLnYxLlVucmVhZGFibGVIAEIGCgRwYXJ0IpgBCgtVc2VyUHJvZmlsZRIQCghyZXZpc2lvbhgBIAEoAxIvCgtjcmVhdGVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdXNlcl9pZBgDIAEoCRIOCgZsb2NhbGUYBCABKAkSDwoHY2hhbm5lbBgFIAEoCRIUCgxlbnRpdGxlbWVudHMYBiADKAkiXwoMVHlwZWRDb21tYW5kEhAKCHJldmlzaW9uGAEgASgDEi8KC2NyZWF0ZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0ZXh0GAMgASgJInUKE1JlbG9hZEFnZW50c1JlcXVlc3QSFQoNdmFsaWRhdGVfb25seRgBIAEoCBIOCgZyZWFzb24YAiABKAkSEAoIcmVnaXN0cnkYAyABKAkSFQoNd2l0aF9zZXNzaW9ucxgEIAEoCBIOCgZ0ZW5hbnQYBSABKAkiogIKFFJlbG9hZEFnZW50c1Jlc3BvbnNlEhgKEHJlZ2lzdHJ5X3ZlcnNpb24YASABKAkSIQoZcHJldmlvdXNfcmVnaXN0cnlfdmVyc2lvbhgCIAEoCRIXCg9hZGRlZF9hZ2VudF9pZHMYAyADKAkSGQoRcmVtb3ZlZF9hZ2VudF9pZHMYBCADKAkSGQoRY2hhbmdlZF9hZ2VudF9pZHMYBSADKAkSGAoQY2hhbmdlZF9zZXR0aW5ncxgGIAMoCRIyCgd0b3VjaGVkGAcgAygLMiEuYWdlbnRfcm91dGluZy52MS5Ub3VjaGVkU2Vzc2lvbnMSFQoNc2Vzc2lvbnNfcmVhZBgIIAEoAxIZChFhbGxfc2Vzc2lvbnNfcmVhZBgJIAEoCCJ4Cg9Ub3VjaGVkU2Vzc2lvbnMSEAoIYWdlbnRfaWQYASABKAkSDgoGYWN0aXZlGAIgASgDEhMKC2ludGVycnVwdGVkGAMgASgDEhEKCWFuc3dlcmluZxgEIAEoAxIbChNleGFtcGxlX3Nlc3Npb25faWRzGAUgAygJIqgBChRTZXRTdGlja2luZXNzUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSFAoHZW5hYmxlZBgCIAEoCEgAiAEBEg4KBnJlYXNvbhgDIAEoCRIRCglhZ2VudF9pZHMYBCADKAkSFQoNdXNlcnNfcGVyY2VudBgFIAEoBRINCgVmcmVzaBgGIAEoCBIVCg12YWxpZGF0ZV9vbmx5GAcgASgIQgoKCF9lbmFibGVkIiYKFEdldFN0aWNraW5lc3NSZXF1ZXN0Eg4KBnRlbmFudBgBIAEoCSLtAQoVR2V0U3RpY2tpbmVzc1Jlc3BvbnNlEg8KB2VuYWJsZWQYASABKAgSEQoJYWdlbnRfaWRzGAIgAygJEhUKDXVzZXJzX3BlcmNlbnQYAyABKAUSMgoGc291cmNlGAQgASgOMiIuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU291cmNlEhUKDXN0YXJ0X2VuYWJsZWQYBSABKAgSLwoLc3dpdGNoX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBWFjdG9yGAcgASgJEg4KBnJlYXNvbhgIIAEoCSJ1ChVTZXRTdGlja2luZXNzUmVzcG9uc2USDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSLwoLdXBkYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpsBChRQdXJnZVNlc3Npb25zUmVxdWVzdBIOCgZ0ZW5hbnQYASABKAkSNgoSdXBkYXRlX3RpbWVfYmVmb3JlGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIUCgxzZXNzaW9uc19tYXgYAyABKAUSFQoNdmFsaWRhdGVfb25seRgEIAEoCBIOCgZyZWFzb24YBSABKAkiPgoVUHVyZ2VTZXNzaW9uc1Jlc3BvbnNlEhcKD3Nlc3Npb25zX3B1cmdlZBgBIAEoAxIMCgRtb3JlGAIgASgIKmUKCkV2ZW50T3JkZXISGwoXRVZFTlRfT1JERVJfVU5TUEVDSUZJRUQQABIcChhFVkVOVF9PUkRFUl9ORVdFU1RfRklSU1QQARIcChhFVkVOVF9PUkRFUl9PTERFU1RfRklSU1QQAiq1AQoQU3RpY2tpbmVzc1NvdXJjZRIhCh1TVElDS0lORVNTX1NPVVJDRV9VTlNQRUNJRklFRBAAEh4KGlNUSUNLSU5FU1NfU09VUkNFX1JFR0lTVFJZEAESHQoZU1RJQ0tJTkVTU19TT1VSQ0VfU0VUVElORxACEhwKGFNUSUNLSU5FU1NfU09VUkNFX1RFTkFOVBADEiEKHVNUSUNLSU5FU1NfU09VUkNFX0FMTF9URU5BTlRTEAQyoQgKDEFkbWluU2VydmljZRJdCgxMaXN0U2Vzc2lvbnMSJS5hZ2VudF9yb3V0aW5nLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlEl0KDEdldFNlc3Npb25BdBIlLmFnZW50X3JvdXRpbmcudjEuR2V0U2Vzc2lvbkF0UmVxdWVzdBomLmFnZW50X3JvdXRpbmcudjEuR2V0U2Vzc2lvbkF0UmVzcG9uc2USVwoKTGlzdEV2ZW50cxIjLmFnZW50X3JvdXRpbmcudjEuTGlzdEV2ZW50c1JlcXVlc3QaJC5hZ2VudF9yb3V0aW5nLnYxLkxpc3RFdmVudHNSZXNwb25zZRJcCgtXYXRjaEV2ZW50cxIkLmFnZW50X3JvdXRpbmcudjEuV2F0Y2hFdmVudHNSZXF1ZXN0GiUuYWdlbnRfcm91dGluZy52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAESZgoPR2V0Um91dGluZ1N0YXRzEiguYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXF1ZXN0GikuYWdlbnRfcm91dGluZy52MS5HZXRSb3V0aW5nU3RhdHNSZXNwb25zZRJUCglFcmFzZVVzZXISIi5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlcXVlc3QaIy5hZ2VudF9yb3V0aW5nLnYxLkVyYXNlVXNlclJlc3BvbnNlElkKCkV4cG9ydFVzZXISIy5hZ2VudF9yb3V0aW5nLnYxLkV4cG9ydFVzZXJSZXF1ZXN0GiQuYWdlbnRfcm91dGluZy52MS5FeHBvcnRVc2VyUmVzcG9uc2UwARJdCgxSZWxvYWRBZ2VudHMSJS5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1JlcXVlc3QaJi5hZ2VudF9yb3V0aW5nLnYxLlJlbG9hZEFnZW50c1Jlc3BvbnNlEmAKDVNldFN0aWNraW5lc3MSJi5hZ2VudF9yb3V0aW5nLnYxLlNldFN0aWNraW5lc3NSZXF1ZXN0GicuYWdlbnRfcm91dGluZy52MS5TZXRTdGlja2luZXNzUmVzcG9uc2USYAoNR2V0U3RpY2tpbmVzcxImLmFnZW50X3JvdXRpbmcudjEuR2V0U3RpY2tpbmVzc1JlcXVlc3QaJy5hZ2VudF9yb3V0aW5nLnYxLkdldFN0aWNraW5lc3NSZXNwb25zZRJgCg1QdXJnZVNlc3Npb25zEiYuYWdlbnRfcm91dGluZy52MS5QdXJnZVNlc3Npb25zUmVxdWVzdBonLmFnZW50X3JvdXRpbmcudjEuUHVyZ2VTZXNzaW9uc1Jlc3BvbnNlYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_routing_service, file_agent_routing_v1_session_event, file_agent_routing_v1_task, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * Asks for sessions. All given filters must match.
@@ -303,6 +305,290 @@ export const UnreadableSchema: GenMessage<Unreadable> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_admin_service, 3);
 
 /**
+ * Asks for the state of a session after one of its changes.
+ *
+ * @generated from message agent_routing.v1.GetSessionAtRequest
+ */
+export type GetSessionAtRequest = Message<"agent_routing.v1.GetSessionAtRequest"> & {
+  /**
+   * The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * The session. Required. Unknown: NOT_FOUND, UNKNOWN_SESSION.
+   *
+   * @generated from field: string session_id = 2;
+   */
+  sessionId: string;
+
+  /**
+   * The revision, from 1 to the session's latest. 0: the latest. A later one: INVALID_FIELD. One
+   * whose content was erased: FAILED_PRECONDITION, SESSION_ERASED. One that is no longer kept:
+   * OUT_OF_RANGE, REVISION_COMPACTED.
+   *
+   * @generated from field: int64 revision = 3;
+   */
+  revision: bigint;
+};
+
+/**
+ * Describes the message agent_routing.v1.GetSessionAtRequest.
+ * Use `create(GetSessionAtRequestSchema)` to create a new message.
+ */
+export const GetSessionAtRequestSchema: GenMessage<GetSessionAtRequest> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_admin_service, 4);
+
+/**
+ * The state of a session right after a change. What passes with time alone, such as the timeout of a
+ * lock, shows from the change that wrote it. Agents are shown as in the registry in force.
+ *
+ * @generated from message agent_routing.v1.GetSessionAtResponse
+ */
+export type GetSessionAtResponse = Message<"agent_routing.v1.GetSessionAtResponse"> & {
+  /**
+   * The tenant.
+   *
+   * @generated from field: string tenant = 1;
+   */
+  tenant: string;
+
+  /**
+   * The session.
+   *
+   * @generated from field: string session_id = 2;
+   */
+  sessionId: string;
+
+  /**
+   * The revision of this state.
+   *
+   * @generated from field: int64 revision = 3;
+   */
+  revision: bigint;
+
+  /**
+   * The session's latest revision at the time of the call.
+   *
+   * @generated from field: int64 head_revision = 4;
+   */
+  headRevision: bigint;
+
+  /**
+   * The active agent. Unset while none was active.
+   *
+   * @generated from field: agent_routing.v1.Agent active_agent = 5;
+   */
+  activeAgent?: Agent | undefined;
+
+  /**
+   * Whether the active agent had asked a question and waited for the answer.
+   *
+   * @generated from field: bool locked = 6;
+   */
+  locked: boolean;
+
+  /**
+   * When that lock expires. Unset: never, or not locked.
+   *
+   * @generated from field: google.protobuf.Timestamp lock_expire_time = 7;
+   */
+  lockExpireTime?: Timestamp | undefined;
+
+  /**
+   * The agents that interludes interrupted; the last entry gets the conversation back first.
+   *
+   * @generated from field: repeated agent_routing.v1.Frame return_stack = 8;
+   */
+  returnStack: Frame[];
+
+  /**
+   * The open task, or the task that was closed last, without its metadata. Unset if there was none.
+   *
+   * @generated from field: agent_routing.v1.Task task = 9;
+   */
+  task?: Task | undefined;
+
+  /**
+   * The turns that were not completed, oldest first.
+   *
+   * @generated from field: repeated agent_routing.v1.OpenTurn open_turns = 10;
+   */
+  openTurns: OpenTurn[];
+
+  /**
+   * The turn that waited for an approval. Unset if none did.
+   *
+   * @generated from field: agent_routing.v1.OpenTurn paused_turn = 11;
+   */
+  pausedTurn?: OpenTurn | undefined;
+
+  /**
+   * The agent that was offered to the user, who had not answered yet. Unset if none was.
+   *
+   * @generated from field: agent_routing.v1.Agent suggested_agent = 12;
+   */
+  suggestedAgent?: Agent | undefined;
+
+  /**
+   * The confidence of that offer, 0-1.
+   *
+   * @generated from field: double suggestion_confidence = 13;
+   */
+  suggestionConfidence: number;
+
+  /**
+   * Messages that waited for the answer to the one before, the next one first.
+   *
+   * @generated from field: repeated string queued_request_ids = 14;
+   */
+  queuedRequestIds: string[];
+
+  /**
+   * Version of the registry that decided the change.
+   *
+   * @generated from field: string registry_version = 15;
+   */
+  registryVersion: string;
+
+  /**
+   * The session's locale, BCP 47.
+   *
+   * @generated from field: string locale = 16;
+   */
+  locale: string;
+
+  /**
+   * The channel of the last message that had one. Empty if none had.
+   *
+   * @generated from field: string channel = 17;
+   */
+  channel: string;
+
+  /**
+   * The user that owned the session. Empty if none was known yet.
+   *
+   * @generated from field: string owner = 18;
+   */
+  owner: string;
+
+  /**
+   * When the session began.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 19;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * When the change was made.
+   *
+   * @generated from field: google.protobuf.Timestamp update_time = 20;
+   */
+  updateTime?: Timestamp | undefined;
+
+  /**
+   * How many turns each agent had answered, as in StatusResponse.
+   *
+   * @generated from field: map<string, int32> turns_by_agent = 21;
+   */
+  turnsByAgent: { [key: string]: number };
+};
+
+/**
+ * Describes the message agent_routing.v1.GetSessionAtResponse.
+ * Use `create(GetSessionAtResponseSchema)` to create a new message.
+ */
+export const GetSessionAtResponseSchema: GenMessage<GetSessionAtResponse> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_admin_service, 5);
+
+/**
+ * A message that waited for an agent's answer.
+ *
+ * @generated from message agent_routing.v1.OpenTurn
+ */
+export type OpenTurn = Message<"agent_routing.v1.OpenTurn"> & {
+  /**
+   * The request that the agent had to complete.
+   *
+   * @generated from field: string request_id = 1;
+   */
+  requestId: string;
+
+  /**
+   * The request of the user's message, with which the turn began.
+   *
+   * @generated from field: string root_request_id = 2;
+   */
+  rootRequestId: string;
+
+  /**
+   * The task to which it belongs.
+   *
+   * @generated from field: string task_id = 3;
+   */
+  taskId: string;
+
+  /**
+   * The agent that had to answer.
+   *
+   * @generated from field: agent_routing.v1.Agent agent = 4;
+   */
+  agent?: Agent | undefined;
+
+  /**
+   * Why the message went there.
+   *
+   * @generated from field: agent_routing.v1.RouteReason reason = 5;
+   */
+  reason: RouteReason;
+
+  /**
+   * When it was dispatched to this agent.
+   *
+   * @generated from field: google.protobuf.Timestamp dispatch_time = 6;
+   */
+  dispatchTime?: Timestamp | undefined;
+
+  /**
+   * The revision of that dispatch.
+   *
+   * @generated from field: int64 dispatch_revision = 7;
+   */
+  dispatchRevision: bigint;
+
+  /**
+   * The revision of the user's message.
+   *
+   * @generated from field: int64 message_revision = 8;
+   */
+  messageRevision: bigint;
+
+  /**
+   * Whether its answer could still move the conversation. After a newer message, or a change of the
+   * active agent by someone else, it is only stored.
+   *
+   * @generated from field: bool live = 9;
+   */
+  live: boolean;
+
+  /**
+   * The agent that consulted this one. Empty outside a consult.
+   *
+   * @generated from field: string asker_agent_id = 10;
+   */
+  askerAgentId: string;
+};
+
+/**
+ * Describes the message agent_routing.v1.OpenTurn.
+ * Use `create(OpenTurnSchema)` to create a new message.
+ */
+export const OpenTurnSchema: GenMessage<OpenTurn> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_admin_service, 6);
+
+/**
  * Asks for the audit. All given filters must match.
  *
  * @generated from message agent_routing.v1.ListEventsRequest
@@ -398,6 +684,15 @@ export type ListEventsRequest = Message<"agent_routing.v1.ListEventsRequest"> & 
    * @generated from field: agent_routing.v1.EventOrder order = 12;
    */
   order: EventOrder;
+
+  /**
+   * Why the caller reads the texts of the records, such as reasons of handoffs, for the audit. At
+   * most 1 KiB. Needs the scope read_words. The console's listener leaves texts out without it; other
+   * listeners send them to every operator. Empty: no record is made.
+   *
+   * @generated from field: string read_reason = 13;
+   */
+  readReason: string;
 };
 
 /**
@@ -405,7 +700,7 @@ export type ListEventsRequest = Message<"agent_routing.v1.ListEventsRequest"> & 
  * Use `create(ListEventsRequestSchema)` to create a new message.
  */
 export const ListEventsRequestSchema: GenMessage<ListEventsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 4);
+  messageDesc(file_agent_routing_v1_admin_service, 7);
 
 /**
  * A page of the audit.
@@ -433,7 +728,7 @@ export type ListEventsResponse = Message<"agent_routing.v1.ListEventsResponse"> 
  * Use `create(ListEventsResponseSchema)` to create a new message.
  */
 export const ListEventsResponseSchema: GenMessage<ListEventsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 5);
+  messageDesc(file_agent_routing_v1_admin_service, 8);
 
 /**
  * An event and its caller.
@@ -505,7 +800,7 @@ export type AuditRecord = Message<"agent_routing.v1.AuditRecord"> & {
  * Use `create(AuditRecordSchema)` to create a new message.
  */
 export const AuditRecordSchema: GenMessage<AuditRecord> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 6);
+  messageDesc(file_agent_routing_v1_admin_service, 9);
 
 /**
  * Asks for the changes of all sessions.
@@ -556,7 +851,7 @@ export type WatchEventsRequest = Message<"agent_routing.v1.WatchEventsRequest"> 
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
 export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 7);
+  messageDesc(file_agent_routing_v1_admin_service, 10);
 
 /**
  * A change of a session, or a heartbeat.
@@ -615,7 +910,7 @@ export type WatchEventsResponse = Message<"agent_routing.v1.WatchEventsResponse"
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
 export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 8);
+  messageDesc(file_agent_routing_v1_admin_service, 11);
 
 /**
  * Asks for statistics of routing.
@@ -658,7 +953,7 @@ export type GetRoutingStatsRequest = Message<"agent_routing.v1.GetRoutingStatsRe
  * Use `create(GetRoutingStatsRequestSchema)` to create a new message.
  */
 export const GetRoutingStatsRequestSchema: GenMessage<GetRoutingStatsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 9);
+  messageDesc(file_agent_routing_v1_admin_service, 12);
 
 /**
  * Statistics of routing. Counts are for the stated time span; shares are 0-1, and 0 if there is
@@ -828,7 +1123,7 @@ export type GetRoutingStatsResponse = Message<"agent_routing.v1.GetRoutingStatsR
  * Use `create(GetRoutingStatsResponseSchema)` to create a new message.
  */
 export const GetRoutingStatsResponseSchema: GenMessage<GetRoutingStatsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 10);
+  messageDesc(file_agent_routing_v1_admin_service, 13);
 
 /**
  * How often users of one agent were offered another one.
@@ -884,7 +1179,7 @@ export type SuggestionCount = Message<"agent_routing.v1.SuggestionCount"> & {
  * Use `create(SuggestionCountSchema)` to create a new message.
  */
 export const SuggestionCountSchema: GenMessage<SuggestionCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 11);
+  messageDesc(file_agent_routing_v1_admin_service, 14);
 
 /**
  * An hour or a day.
@@ -947,7 +1242,7 @@ export type StatsPeriod = Message<"agent_routing.v1.StatsPeriod"> & {
  * Use `create(StatsPeriodSchema)` to create a new message.
  */
 export const StatsPeriodSchema: GenMessage<StatsPeriod> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 12);
+  messageDesc(file_agent_routing_v1_admin_service, 15);
 
 /**
  * How many dispatches had a reason.
@@ -975,7 +1270,7 @@ export type RouteReasonCount = Message<"agent_routing.v1.RouteReasonCount"> & {
  * Use `create(RouteReasonCountSchema)` to create a new message.
  */
 export const RouteReasonCountSchema: GenMessage<RouteReasonCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 13);
+  messageDesc(file_agent_routing_v1_admin_service, 16);
 
 /**
  * How often one agent handed over to another.
@@ -1045,7 +1340,7 @@ export type HandoffCount = Message<"agent_routing.v1.HandoffCount"> & {
  * Use `create(HandoffCountSchema)` to create a new message.
  */
 export const HandoffCountSchema: GenMessage<HandoffCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 14);
+  messageDesc(file_agent_routing_v1_admin_service, 17);
 
 /**
  * Statistics of one agent.
@@ -1159,7 +1454,7 @@ export type AgentStats = Message<"agent_routing.v1.AgentStats"> & {
  * Use `create(AgentStatsSchema)` to create a new message.
  */
 export const AgentStatsSchema: GenMessage<AgentStats> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 15);
+  messageDesc(file_agent_routing_v1_admin_service, 18);
 
 /**
  * How many answers had an outcome.
@@ -1187,7 +1482,7 @@ export type TurnOutcomeCount = Message<"agent_routing.v1.TurnOutcomeCount"> & {
  * Use `create(TurnOutcomeCountSchema)` to create a new message.
  */
 export const TurnOutcomeCountSchema: GenMessage<TurnOutcomeCount> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 16);
+  messageDesc(file_agent_routing_v1_admin_service, 19);
 
 /**
  * Asks to erase a user's data.
@@ -1229,7 +1524,7 @@ export type EraseUserRequest = Message<"agent_routing.v1.EraseUserRequest"> & {
  * Use `create(EraseUserRequestSchema)` to create a new message.
  */
 export const EraseUserRequestSchema: GenMessage<EraseUserRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 17);
+  messageDesc(file_agent_routing_v1_admin_service, 20);
 
 /**
  * What was erased, or with validate_only would be.
@@ -1271,7 +1566,7 @@ export type EraseUserResponse = Message<"agent_routing.v1.EraseUserResponse"> & 
  * Use `create(EraseUserResponseSchema)` to create a new message.
  */
 export const EraseUserResponseSchema: GenMessage<EraseUserResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 18);
+  messageDesc(file_agent_routing_v1_admin_service, 21);
 
 /**
  * Asks for a user's data.
@@ -1306,7 +1601,7 @@ export type ExportUserRequest = Message<"agent_routing.v1.ExportUserRequest"> & 
  * Use `create(ExportUserRequestSchema)` to create a new message.
  */
 export const ExportUserRequestSchema: GenMessage<ExportUserRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 19);
+  messageDesc(file_agent_routing_v1_admin_service, 22);
 
 /**
  * One part of a user's data. A session comes first, then its tasks, turns, profiles and audit
@@ -1392,7 +1687,7 @@ export type ExportUserResponse = Message<"agent_routing.v1.ExportUserResponse"> 
  * Use `create(ExportUserResponseSchema)` to create a new message.
  */
 export const ExportUserResponseSchema: GenMessage<ExportUserResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 20);
+  messageDesc(file_agent_routing_v1_admin_service, 23);
 
 /**
  * What a message said of its user. An empty field: the message said nothing new of it.
@@ -1448,7 +1743,7 @@ export type UserProfile = Message<"agent_routing.v1.UserProfile"> & {
  * Use `create(UserProfileSchema)` to create a new message.
  */
 export const UserProfileSchema: GenMessage<UserProfile> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 21);
+  messageDesc(file_agent_routing_v1_admin_service, 24);
 
 /**
  * A slash command, as the user typed it.
@@ -1483,7 +1778,7 @@ export type TypedCommand = Message<"agent_routing.v1.TypedCommand"> & {
  * Use `create(TypedCommandSchema)` to create a new message.
  */
 export const TypedCommandSchema: GenMessage<TypedCommand> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 22);
+  messageDesc(file_agent_routing_v1_admin_service, 25);
 
 /**
  * Asks to read the registry file again.
@@ -1534,7 +1829,7 @@ export type ReloadAgentsRequest = Message<"agent_routing.v1.ReloadAgentsRequest"
  * Use `create(ReloadAgentsRequestSchema)` to create a new message.
  */
 export const ReloadAgentsRequestSchema: GenMessage<ReloadAgentsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 23);
+  messageDesc(file_agent_routing_v1_admin_service, 26);
 
 /**
  * What the reload changed, or with validate_only would change.
@@ -1616,7 +1911,7 @@ export type ReloadAgentsResponse = Message<"agent_routing.v1.ReloadAgentsRespons
  * Use `create(ReloadAgentsResponseSchema)` to create a new message.
  */
 export const ReloadAgentsResponseSchema: GenMessage<ReloadAgentsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 24);
+  messageDesc(file_agent_routing_v1_admin_service, 27);
 
 /**
  * Live sessions that have to do with an agent. Live: an agent has the conversation, or a turn or a
@@ -1666,7 +1961,7 @@ export type TouchedSessions = Message<"agent_routing.v1.TouchedSessions"> & {
  * Use `create(TouchedSessionsSchema)` to create a new message.
  */
 export const TouchedSessionsSchema: GenMessage<TouchedSessions> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 25);
+  messageDesc(file_agent_routing_v1_admin_service, 28);
 
 /**
  * Asks to switch stickiness.
@@ -1720,6 +2015,13 @@ export type SetStickinessRequest = Message<"agent_routing.v1.SetStickinessReques
    * @generated from field: bool fresh = 6;
    */
   fresh: boolean;
+
+  /**
+   * Only return what would change. Default false.
+   *
+   * @generated from field: bool validate_only = 7;
+   */
+  validateOnly: boolean;
 };
 
 /**
@@ -1727,7 +2029,7 @@ export type SetStickinessRequest = Message<"agent_routing.v1.SetStickinessReques
  * Use `create(SetStickinessRequestSchema)` to create a new message.
  */
 export const SetStickinessRequestSchema: GenMessage<SetStickinessRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 26);
+  messageDesc(file_agent_routing_v1_admin_service, 29);
 
 /**
  * Asks for the state of stickiness.
@@ -1748,7 +2050,7 @@ export type GetStickinessRequest = Message<"agent_routing.v1.GetStickinessReques
  * Use `create(GetStickinessRequestSchema)` to create a new message.
  */
 export const GetStickinessRequestSchema: GenMessage<GetStickinessRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 27);
+  messageDesc(file_agent_routing_v1_admin_service, 30);
 
 /**
  * The state of stickiness, and who switched it.
@@ -1818,7 +2120,7 @@ export type GetStickinessResponse = Message<"agent_routing.v1.GetStickinessRespo
  * Use `create(GetStickinessResponseSchema)` to create a new message.
  */
 export const GetStickinessResponseSchema: GenMessage<GetStickinessResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 28);
+  messageDesc(file_agent_routing_v1_admin_service, 31);
 
 /**
  * The state of stickiness.
@@ -1841,7 +2143,8 @@ export type SetStickinessResponse = Message<"agent_routing.v1.SetStickinessRespo
   previouslyEnabled: boolean;
 
   /**
-   * When it was switched. Replicas follow within a second. Unset if nothing changed.
+   * When it was switched. Replicas follow within a second. Unset if nothing changed. With
+   * validate_only: the present time if something would change.
    *
    * @generated from field: google.protobuf.Timestamp update_time = 3;
    */
@@ -1853,7 +2156,7 @@ export type SetStickinessResponse = Message<"agent_routing.v1.SetStickinessRespo
  * Use `create(SetStickinessResponseSchema)` to create a new message.
  */
 export const SetStickinessResponseSchema: GenMessage<SetStickinessResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 29);
+  messageDesc(file_agent_routing_v1_admin_service, 32);
 
 /**
  * Asks to remove old sessions.
@@ -1904,7 +2207,7 @@ export type PurgeSessionsRequest = Message<"agent_routing.v1.PurgeSessionsReques
  * Use `create(PurgeSessionsRequestSchema)` to create a new message.
  */
 export const PurgeSessionsRequestSchema: GenMessage<PurgeSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 30);
+  messageDesc(file_agent_routing_v1_admin_service, 33);
 
 /**
  * What was removed, or with validate_only would be.
@@ -1932,7 +2235,7 @@ export type PurgeSessionsResponse = Message<"agent_routing.v1.PurgeSessionsRespo
  * Use `create(PurgeSessionsResponseSchema)` to create a new message.
  */
 export const PurgeSessionsResponseSchema: GenMessage<PurgeSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_admin_service, 31);
+  messageDesc(file_agent_routing_v1_admin_service, 34);
 
 /**
  * The order of the audit.
@@ -2027,7 +2330,7 @@ export const StickinessSourceSchema: GenEnum<StickinessSource> = /*@__PURE__*/
  */
 export const AdminService: GenService<{
   /**
-   * Lists sessions, the most recently changed first.
+   * Lists sessions, in the order of their ids.
    *
    * @generated from rpc agent_routing.v1.AdminService.ListSessions
    */
@@ -2035,6 +2338,16 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ListSessionsRequestSchema;
     output: typeof ListSessionsResponseSchema;
+  },
+  /**
+   * Returns the state of a session as it was after one of its changes, computed from the log.
+   *
+   * @generated from rpc agent_routing.v1.AdminService.GetSessionAt
+   */
+  getSessionAt: {
+    methodKind: "unary";
+    input: typeof GetSessionAtRequestSchema;
+    output: typeof GetSessionAtResponseSchema;
   },
   /**
    * Lists the audit: every event, every refused handoff and every act of an operator that changes
