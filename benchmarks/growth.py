@@ -25,6 +25,7 @@ import msgspec
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from benchmarks import service, talk, wire
+from benchmarks.copied_sessions import COPIED
 from benchmarks.figure import Figure, Scale, percentile, ratio
 from benchmarks.route_speed import CONNECTIONS
 from benchmarks.server_start import serving_s
@@ -43,16 +44,6 @@ SHORT_SESSIONS: Final = 20
 
 PAGE: Final = 50
 SEED: Final = 7
-
-COPIED: Final = {
-    "sessions": {"session_no": "session_no + n", "session_id": "'copy-' || n"},
-    "changes": {"position": "NULL", "session_no": "session_no + n"},
-    "tasks": {
-        "session_no": "session_no + n",
-        "task_id": "printf('%08x', n) || substr(task_id, 9)",
-    },
-}
-"""The columns that differ between a session and its copy; the rest is as the server wrote it."""
 
 THROUGHPUT_LEAST: Final = 0.6
 P99_MOST: Final = 2.0
