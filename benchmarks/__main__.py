@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks import (
     engine_turns,
     growth,
+    imports,
     inbox,
     peer_turns,
     plots,
@@ -66,6 +67,7 @@ KEYS: Final = (
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
     "route": route_speed.measure,
+    "imports": imports.measure,
     "start": server_start.measure,
     "topics": topic_cost.measure,
     "gain": user_gain.measure,

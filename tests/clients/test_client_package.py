@@ -30,19 +30,73 @@ def test_importing_the_package_loads_no_grpc_and_no_protobuf():
     assert [name for name in loaded if name == "grpc" or name.startswith("google.protobuf")] == []
 
 
-def test_clients_load_no_streams_and_no_errors_of_the_service_before_they_need_them():
-    """They take a third of the clients' own import time."""
-    program = "import sys; from agent_routing import AsyncClient, Client; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert {"agent_routing.client", "agent_routing.aio"} <= set(loaded)
-    later = {
-        "agent_routing.client_stream",
-        "agent_routing.aio_stream",
-        "agent_routing.status_details",
+IMPORTED = {
+    "agent_routing",
+    "agent_routing._version",
+    "agent_routing.aio",
+    "agent_routing.approval_calls",
+    "agent_routing.approval_calls_aio",
+    "agent_routing.approval_watch",
+    "agent_routing.ask_calls",
+    "agent_routing.ask_calls_aio",
+    "agent_routing.asking",
+    "agent_routing.away_commands",
+    "agent_routing.calls",
+    "agent_routing.channel",
+    "agent_routing.circuit",
+    "agent_routing.client",
+    "agent_routing.errors",
+    "agent_routing.fallback",
+    "agent_routing.ids",
+    "agent_routing.messages",
+    "agent_routing.plain_values",
+    "agent_routing.retry",
+    "agent_routing.route_result",
+    "agent_routing.routing_calls",
+    "agent_routing.routing_calls_aio",
+    "agent_routing.routing_error",
+    "agent_routing.tokens",
+    "agent_routing.watching",
+}
+"""Of our own. Streams, workers, outcomes and the errors of the service come when they are used."""
+
+
+def _added_by(program, given="import grpc, grpc.aio"):
+    """The modules that a program imports beyond another."""
+    loaded = [
+        subprocess.run(
+            [sys.executable, "-c", f"import sys; {text}; print(*sys.modules)"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for text in (given, f"{given}; {program}")
+    ]
+    return set(loaded[1]) - set(loaded[0])
+
+
+def test_clients_import_their_own_modules_and_nearly_nothing_else():
+    """Protobuf and the messages take longer than all of these, and half of gRPC's own import."""
+    added = _added_by("from agent_routing import AsyncClient, Client")
+    ours = {name for name in added if name.startswith("agent_routing")}
+    assert ours == IMPORTED
+    others = {name.partition(".")[0] for name in added - ours if not name.startswith("_")}
+    assert others <= {"copy", "dataclasses", "datetime", "org", "unicodedata"}
+
+
+def test_a_client_that_is_made_has_everything_that_its_first_call_needs():
+    """The first call of a process must not wait for an import, nor hold up an event loop."""
+    made = "import agent_routing; client = agent_routing.Client('127.0.0.1:1', fallback=None)"
+    call = """
+try:
+    client.status('s', timeout=0.2)
+except agent_routing.RoutingError:
+    pass
+"""
+    added = _added_by(f"exec({call!r})", given=made)
+    assert {name for name in added if name.endswith(("_pb2", "_pb2_grpc"))} <= {
+        "google.rpc.error_details_pb2"
     }
-    assert later & set(loaded) == set()
 
 
 def test_the_client_depends_on_three_packages_alone():

@@ -27,17 +27,11 @@ from agent_routing.calls import (
 )
 from agent_routing.channel import channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
+from agent_routing.messages import routing_service_pb2 as pb
+from agent_routing.messages import stub_class
 from agent_routing.plain_values import Seconds, seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
 from agent_routing.tokens import AsyncToken
-from agent_routing.v1.routing_service_pb2 import (
-    WatchApprovalsResponse,
-    WatchInboxRequest,
-    WatchInboxResponse,
-    WatchSessionRequest,
-    WatchSessionResponse,
-)
-from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 from agent_routing.watching import Reconnecting, Watch, Watched
 
 if TYPE_CHECKING:
@@ -90,6 +84,7 @@ class AsyncClient(AsyncAskCalls):
         self._credentials = credentials
         self._options = channel_options(target, options)
         self._given_channel = channel
+        self._new_stub = stub_class()
         self._channel: grpc.aio.Channel | None = None
         self._stub: RoutingServiceAsyncStub | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -141,7 +136,7 @@ class AsyncClient(AsyncAskCalls):
                 raise closed_error(self._settings.target)
             self._pid = os.getpid()
             self._loop = loop
-            self._stub = RoutingServiceStub(self._given_channel or self._new_channel())
+            self._stub = self._new_stub(self._given_channel or self._new_channel())
         if self._pid != os.getpid():
             raise forked_error(self._settings.target)
         if self._loop is not loop:
@@ -190,8 +185,8 @@ class AsyncClient(AsyncAskCalls):
             await asyncio.sleep(wait_s)
 
     async def _live(
-        self, request: WatchSessionRequest, timeout_s: float
-    ) -> AsyncIterator[WatchSessionResponse]:
+        self, request: pb.WatchSessionRequest, timeout_s: float
+    ) -> AsyncIterator[pb.WatchSessionResponse]:
         metadata = await self._settings.metadata_soon()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
@@ -204,7 +199,7 @@ class AsyncClient(AsyncAskCalls):
         finally:
             stream.cancel()
 
-    async def _next_revision(self, request: WatchSessionRequest, timeout_s: float) -> int:
+    async def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
         metadata = await self._settings.metadata_soon()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
@@ -220,8 +215,8 @@ class AsyncClient(AsyncAskCalls):
         return 0
 
     async def _watch_inbox(
-        self, request: WatchInboxRequest
-    ) -> grpc.aio.UnaryStreamCall[WatchInboxRequest, WatchInboxResponse]:
+        self, request: pb.WatchInboxRequest
+    ) -> grpc.aio.UnaryStreamCall[pb.WatchInboxRequest, pb.WatchInboxResponse]:
         """Open a worker's stream. agent_routing.worker reads it."""
         metadata = await self._settings.metadata_soon()
         return self._open().WatchInbox(request, metadata=metadata)
@@ -246,7 +241,9 @@ class AsyncClient(AsyncAskCalls):
                 stream.cancel()
             await self._wait_to_reconnect(watch, failure)
 
-    async def _watch_approvals(self, watch: ApprovalWatch) -> AsyncIterator[WatchApprovalsResponse]:
+    async def _watch_approvals(
+        self, watch: ApprovalWatch
+    ) -> AsyncIterator[pb.WatchApprovalsResponse]:
         while True:
             metadata = await self._settings.metadata_soon()
             stream = self._open().WatchApprovals(watch.connect(), metadata=metadata)

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, TypeVar
 
-from google.protobuf.message import Message
-
 from agent_routing.approval_watch import ApprovalWatch
 from agent_routing.calls import CallInfo, CallSettings
+from agent_routing.messages import dispatch_pb2
+from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.plain_values import (
     DecisionName,
     Seconds,
@@ -21,16 +21,16 @@ from agent_routing.plain_values import (
     enum_value,
     positive_seconds,
 )
-from agent_routing.v1 import routing_service_pb2 as pb
-from agent_routing.v1.dispatch_pb2 import Decision
 from agent_routing.watching import AWAY_S_DEFAULT
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from agent_routing.rpc_types import AsyncRpc
     from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceAsyncStub
 
-RequestT = TypeVar("RequestT", bound=Message)
-AnswerT = TypeVar("AnswerT", bound=Message)
+RequestT = TypeVar("RequestT", bound="Message")
+AnswerT = TypeVar("AnswerT", bound="Message")
 
 
 class AsyncApprovalCalls(ABC):
@@ -86,7 +86,7 @@ class AsyncApprovalCalls(ABC):
             user_id=user_id,
             task_id=task_id,
             request_id=request_id,
-            decision=enum_value(Decision, "DECISION_", "decision", decision),
+            decision=enum_value(dispatch_pb2.Decision, "DECISION_", "decision", decision),
             comment=comment,
             validate_only=validate_only,
         )

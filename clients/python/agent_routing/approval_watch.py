@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from agent_routing.calls import CallSettings
-from agent_routing.v1 import routing_service_pb2 as pb
+from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.watching import Reconnecting
 
 

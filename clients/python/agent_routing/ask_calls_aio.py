@@ -21,11 +21,11 @@ from agent_routing.asking import (
 )
 from agent_routing.errors import StoreFormat
 from agent_routing.ids import new_uuid7
+from agent_routing.messages import routing_service_pb2 as pb
+from agent_routing.messages import turn_pb2
 from agent_routing.plain_values import Seconds, positive_seconds
 from agent_routing.route_result import RouteResult
 from agent_routing.routing_calls_aio import AsyncRoutingCalls
-from agent_routing.v1 import routing_service_pb2 as pb
-from agent_routing.v1.turn_pb2 import Turn
 
 
 class AsyncAskCalls(AsyncRoutingCalls):
@@ -152,7 +152,7 @@ class AsyncAskCalls(AsyncRoutingCalls):
 
     async def _chain(
         self, request_id: str, session_id: str, user_id: str
-    ) -> tuple[tuple[Turn, ...], bool]:
+    ) -> tuple[tuple[turn_pb2.Turn, ...], bool]:
         """Return what followed from a request so far, and whether all of it was answered."""
         # First: a turn that is open now is in the history that is read next.
         state = await self.status(session_id, user_id=user_id)

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from agent_routing.messages import dispatch_pb2, route_reason_pb2, turn_pb2
+from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.route_result import RouteResult
-from agent_routing.v1.dispatch_pb2 import DELIVERY_INBOX, Dispatch
-from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_CONSULTED
-from agent_routing.v1.routing_service_pb2 import WatchSessionResponse
-from agent_routing.v1.turn_pb2 import Turn
 
 ASK_S_DEFAULT: Final = 300.0
 """How long ask() waits: longer than a person does, shorter than the service's turn_timeout."""
@@ -30,7 +28,7 @@ class Asked:
     """
 
     route: RouteResult
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[turn_pb2.Turn, ...] = ()
 
     @property
     def text(self) -> str:
@@ -98,11 +96,11 @@ class AnswerParts:
         self._known = {request_id}
         self._written: dict[str, _Written] = {}
 
-    def know(self, turns: Iterable[Turn]) -> None:
+    def know(self, turns: Iterable[turn_pb2.Turn]) -> None:
         """Take the turns that followed from the message so far."""
         self._known.update(turn.request_id for turn in turns)
 
-    def take(self, response: WatchSessionResponse) -> None:
+    def take(self, response: pb.WatchSessionResponse) -> None:
         """Take a message of the watch."""
         if response.HasField("note"):
             note = response.note
@@ -148,18 +146,18 @@ class AnswerParts:
         return [*parts, AskedPart("", asked.agent_id, asked.request_id, asked=asked)]
 
 
-def check_inbox(dispatch: Dispatch) -> None:
+def check_inbox(dispatch: dispatch_pb2.Dispatch) -> None:
     """Raise ValueError for a turn that the caller has to carry."""
-    if dispatch.delivery != DELIVERY_INBOX:
+    if dispatch.delivery != dispatch_pb2.DELIVERY_INBOX:
         raise ValueError(
             f'agent "{dispatch.agent.agent_id}" has no inbox; carry request {dispatch.request_id} '
             "to it, or set delivery: inbox for it in the registry"
         )
 
 
-def chain_of(request_id: str, newest_first: Iterable[Turn]) -> tuple[Turn, ...]:
+def chain_of(request_id: str, newest_first: Iterable[turn_pb2.Turn]) -> tuple[turn_pb2.Turn, ...]:
     """Return the turns that followed from a request, itself included, the oldest first."""
-    found: list[Turn] = []
+    found: list[turn_pb2.Turn] = []
     known = {request_id}
     for turn in reversed(list(newest_first)):
         if turn.request_id in known or turn.parent_request_id in known:
@@ -168,7 +166,7 @@ def chain_of(request_id: str, newest_first: Iterable[Turn]) -> tuple[Turn, ...]:
     return tuple(found)
 
 
-def is_open(turns: Sequence[Turn], open_requests: Iterable[Dispatch]) -> bool:
+def is_open(turns: Sequence[turn_pb2.Turn], open_requests: Iterable[dispatch_pb2.Dispatch]) -> bool:
     """Say whether one of the requests still waits for an answer."""
     requests = {turn.request_id for turn in turns}
     return not turns or any(dispatch.request_id in requests for dispatch in open_requests)
@@ -182,11 +180,11 @@ def no_answer_yet(routed: RouteResult, wait_s: float) -> str:
     )
 
 
-def _is_consult(turn: Turn, turns: Sequence[Turn]) -> bool:
+def _is_consult(turn: turn_pb2.Turn, turns: Sequence[turn_pb2.Turn]) -> bool:
     """Say whether an answer was for the agent that asked, and not for the user."""
-    return turn.reason == ROUTE_REASON_CONSULTED and any(
+    return turn.reason == route_reason_pb2.ROUTE_REASON_CONSULTED and any(
         after.parent_request_id == turn.request_id
-        and after.reason == ROUTE_REASON_CONSULTED
+        and after.reason == route_reason_pb2.ROUTE_REASON_CONSULTED
         and after.agent_id == turn.from_agent_id
         for after in turns
     )

@@ -10,19 +10,21 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import grpc
-from google.protobuf.message import Message
 
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError, Unauthenticated, Unavailable
 from agent_routing.fallback import NOT_DECIDED, Fallback, KnownAgents
+from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.plain_values import Seconds, positive_seconds
 from agent_routing.retry import RetryPolicy, RetryThrottle, was_unanswered
 from agent_routing.route_result import RouteResult
 from agent_routing.tokens import AsyncToken, TokenSource, token_source
-from agent_routing.v1.routing_service_pb2 import RouteRequest
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 DEADLINE_S_DEFAULT: Final = 5.0
 """How long a user waits for the routing decision, before the client decides alone."""
@@ -98,7 +100,7 @@ class CallSettings:
             info=CallInfo() if info is None else info,
         )
 
-    def limited_s(self, request: RouteRequest, timeout: Seconds | None) -> float:
+    def limited_s(self, request: pb.RouteRequest, timeout: Seconds | None) -> float:
         """Return how long a message may wait; 0: decide it now, the service has been away.
 
         Raises ValueError for an invalid timeout.
@@ -108,7 +110,7 @@ class CallSettings:
             return asked_s
         return min(asked_s, self.circuit.limit_s())
 
-    def decided_now(self, request: RouteRequest) -> RouteResult | None:
+    def decided_now(self, request: pb.RouteRequest) -> RouteResult | None:
         """Return the client's decision for a message that was not sent, because of an outage."""
         return self.degraded(
             request,
@@ -122,7 +124,7 @@ class CallSettings:
             ),
         )
 
-    def degraded(self, request: RouteRequest, error: RoutingError) -> RouteResult | None:
+    def degraded(self, request: pb.RouteRequest, error: RoutingError) -> RouteResult | None:
         """Return the client's own decision for a message that the service did not route.
 
         None: the client may not decide about it.

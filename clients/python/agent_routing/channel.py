@@ -6,7 +6,6 @@ not in the channel.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -29,11 +28,9 @@ RECONNECT_FIRST_MS: Final = 100
 RECONNECT_MAX_MS: Final = 5_000
 """gRPC's own is two minutes: for so long a client would fall back after an outage."""
 
-_SERVICE_CONFIG: Final = json.dumps(
-    {
-        "loadBalancingConfig": [{"round_robin": {}}],
-        "healthCheckConfig": {"serviceName": HEALTH_SERVICE},
-    }
+_SERVICE_CONFIG: Final = (
+    '{"loadBalancingConfig": [{"round_robin": {}}],'
+    f' "healthCheckConfig": {{"serviceName": "{HEALTH_SERVICE}"}}}}'
 )
 
 

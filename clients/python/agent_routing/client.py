@@ -27,20 +27,17 @@ from agent_routing.calls import (
 )
 from agent_routing.channel import channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
+from agent_routing.messages import routing_service_pb2 as pb
+from agent_routing.messages import stub_class
 from agent_routing.plain_values import Seconds
 from agent_routing.retry import RETRY_DEFAULT, RetryPolicy
 from agent_routing.tokens import Token
-from agent_routing.v1.routing_service_pb2 import (
-    WatchApprovalsResponse,
-    WatchSessionRequest,
-    WatchSessionResponse,
-)
-from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 from agent_routing.watching import Reconnecting, Watch, Watched
 
 if TYPE_CHECKING:
     from agent_routing.client_stream import RouteStream
     from agent_routing.rpc_types import Rpc
+    from agent_routing.v1.routing_service_pb2_grpc import RoutingServiceStub
 
     # Generic for type checkers only.
     Stub = RoutingServiceStub
@@ -110,6 +107,7 @@ class Client(AskCalls):
         self._credentials = credentials
         self._options = channel_options(target, options)
         self._given_channel = channel
+        self._new_stub = stub_class()
         self._channel: grpc.Channel | None = None
         self._stub: Stub | None = None
         self._pid = 0
@@ -160,7 +158,7 @@ class Client(AskCalls):
                     raise closed_error(self._settings.target)
                 if self._stub is None:
                     self._pid = os.getpid()
-                    self._stub = RoutingServiceStub(self._given_channel or self._new_channel())
+                    self._stub = self._new_stub(self._given_channel or self._new_channel())
                 stub = self._stub
         if self._pid != os.getpid():
             raise forked_error(self._settings.target)
@@ -201,8 +199,8 @@ class Client(AskCalls):
             time.sleep(wait_s)
 
     def _live(
-        self, request: WatchSessionRequest, timeout_s: float
-    ) -> Iterator[WatchSessionResponse]:
+        self, request: pb.WatchSessionRequest, timeout_s: float
+    ) -> Iterator[pb.WatchSessionResponse]:
         metadata = self._settings.metadata_now()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
@@ -214,7 +212,7 @@ class Client(AskCalls):
         finally:
             stream.cancel()
 
-    def _next_revision(self, request: WatchSessionRequest, timeout_s: float) -> int:
+    def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
         metadata = self._settings.metadata_now()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
@@ -247,7 +245,7 @@ class Client(AskCalls):
                 stream.cancel()
             self._wait_to_reconnect(watch, failure)
 
-    def _watch_approvals(self, watch: ApprovalWatch) -> Iterator[WatchApprovalsResponse]:
+    def _watch_approvals(self, watch: ApprovalWatch) -> Iterator[pb.WatchApprovalsResponse]:
         while True:
             stream = self._open().WatchApprovals(
                 watch.connect(), metadata=self._settings.metadata_now()

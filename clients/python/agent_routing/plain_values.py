@@ -11,18 +11,25 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.struct_pb2 import Struct
-from google.protobuf.timestamp_pb2 import Timestamp
-
-from agent_routing.v1.clear_scope_pb2 import ClearScope
-from agent_routing.v1.dispatch_pb2 import Decision, Delivery
-from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
-from agent_routing.v1.routing_service_pb2 import TurnOrder, WatchInclude
-from agent_routing.v1.task_pb2 import TaskStatus
+from agent_routing.messages import duration_pb2, struct_pb2, timestamp_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.internal.enum_type_wrapper import _EnumTypeWrapper
+
+    from agent_routing.v1.clear_scope_pb2 import ClearScope
+    from agent_routing.v1.dispatch_pb2 import Decision, Delivery
+    from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
+    from agent_routing.v1.routing_service_pb2 import TurnOrder, WatchInclude
+    from agent_routing.v1.task_pb2 import TaskStatus
+else:
+
+    class _Enum:
+        """The part of the generated enums that the aliases below use, without importing them."""
+
+        ValueType = int
+
+    ClearScope = Decision = Delivery = HandoffMode = Initiator = _Enum
+    TaskStatus = TurnOrder = WatchInclude = _Enum
 
 Number = TypeVar("Number", bound=int)
 
@@ -68,11 +75,11 @@ def positive_seconds(name: str, value: Seconds) -> float:
     return limit_s
 
 
-def duration(value: Seconds | None) -> Duration | None:
+def duration(value: Seconds | None) -> duration_pb2.Duration | None:
     """Return a protobuf Duration, exact to the nanosecond. Raises ValueError unless finite."""
     if value is None:
         return None
-    message = Duration()
+    message = duration_pb2.Duration()
     if isinstance(value, timedelta):
         message.FromTimedelta(value)
     else:
@@ -82,7 +89,7 @@ def duration(value: Seconds | None) -> Duration | None:
     return message
 
 
-def timestamp(name: str, value: datetime | None) -> Timestamp | None:
+def timestamp(name: str, value: datetime | None) -> timestamp_pb2.Timestamp | None:
     """Return a protobuf Timestamp.
 
     Raises ValueError for a time without a zone: it would be read as UTC.
@@ -94,12 +101,12 @@ def timestamp(name: str, value: datetime | None) -> Timestamp | None:
             f"{name} {value.isoformat()} has no time zone; give one, such as"
             " datetime.now(timezone.utc) + timedelta(hours=1)"
         )
-    message = Timestamp()
+    message = timestamp_pb2.Timestamp()
     message.FromDatetime(value)
     return message
 
 
-def struct(name: str, value: Mapping[str, Any] | None) -> Struct | None:
+def struct(name: str, value: Mapping[str, Any] | None) -> struct_pb2.Struct | None:
     """Return a protobuf Struct.
 
     value: strings to None, booleans, numbers, strings, lists and mappings, as in JSON. Numbers
@@ -108,7 +115,7 @@ def struct(name: str, value: Mapping[str, Any] | None) -> Struct | None:
     """
     if value is None:
         return None
-    message = Struct()
+    message = struct_pb2.Struct()
     message.update(_plain(name, value, depth=1))
     return message
 

@@ -10,11 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent_routing.errors import RoutingError
-from agent_routing.v1.dispatch_pb2 import Dispatch, Suggestion
-from agent_routing.v1.handoff_pb2 import Handoff
-from agent_routing.v1.item_pb2 import Item
-from agent_routing.v1.route_reason_pb2 import RouteReason
-from agent_routing.v1.routing_service_pb2 import DegradedTurn, RouteResponse
+from agent_routing.messages import dispatch_pb2, handoff_pb2, item_pb2, route_reason_pb2
+from agent_routing.messages import routing_service_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,7 @@ class RouteResult:
     in microseconds since 1970.
     """
 
-    response: RouteResponse
+    response: pb.RouteResponse
     degraded: bool = False
     replayed: bool = False
     error: RoutingError | None = None
@@ -64,7 +61,7 @@ class RouteResult:
         return self.response.revision
 
     @property
-    def dispatch(self) -> Dispatch | None:
+    def dispatch(self) -> dispatch_pb2.Dispatch | None:
         """The whole dispatch: agent, items, history, handoff. None if no agent must act."""
         return self.response.dispatch if self.response.HasField("dispatch") else None
 
@@ -86,8 +83,8 @@ class RouteResult:
         and if degraded.
         """
         number = self.response.dispatch.reason
-        if number in RouteReason.values():
-            return RouteReason.Name(number).removeprefix("ROUTE_REASON_")
+        if number in route_reason_pb2.RouteReason.values():
+            return route_reason_pb2.RouteReason.Name(number).removeprefix("ROUTE_REASON_")
         return str(int(number))
 
     @property
@@ -96,7 +93,7 @@ class RouteResult:
         return self.response.dispatch.locked
 
     @property
-    def handoff(self) -> Handoff | None:
+    def handoff(self) -> handoff_pb2.Handoff | None:
         """The handoff that led to this dispatch, or None."""
         dispatch = self.response.dispatch
         return dispatch.handoff if dispatch.HasField("handoff") else None
@@ -120,13 +117,13 @@ class RouteResult:
         return self.response.queued
 
     @property
-    def suggestion(self) -> Suggestion | None:
+    def suggestion(self) -> dispatch_pb2.Suggestion | None:
         """The agent switch that is offered to the user, or None."""
         return self.response.suggestion if self.response.HasField("suggestion") else None
 
     def degraded_turn(
-        self, agent_text: str = "", *, user_id: str = "", agent_items: Iterable[Item] = ()
-    ) -> DegradedTurn:
+        self, agent_text: str = "", *, user_id: str = "", agent_items: Iterable[item_pb2.Item] = ()
+    ) -> pb.DegradedTurn:
         """Return the report of a degraded decision, for report_degraded().
 
         agent_text, agent_items: what the user was shown. Raises ValueError if the service decided.
@@ -136,7 +133,7 @@ class RouteResult:
                 "the service made this decision and knows it; there is nothing to report"
             )
         dispatch = self.response.dispatch
-        turn = DegradedTurn(
+        turn = pb.DegradedTurn(
             session_id=self.session_id,
             request_id=self.request_id,
             user_id=user_id,

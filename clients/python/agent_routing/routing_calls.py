@@ -17,7 +17,17 @@ from agent_routing.calls import CallInfo
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
 from agent_routing.ids import new_uuid7
-from agent_routing.outcomes import Outcome, set_outcome
+from agent_routing.messages import (
+    clear_scope_pb2,
+    dispatch_pb2,
+    handoff_pb2,
+    item_pb2,
+    outcomes,
+    session_event_pb2,
+    task_pb2,
+    turn_pb2,
+)
+from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.plain_values import (
     ClearScopeName,
     DeliveryName,
@@ -35,14 +45,6 @@ from agent_routing.plain_values import (
     timestamp,
 )
 from agent_routing.route_result import RouteResult
-from agent_routing.v1 import routing_service_pb2 as pb
-from agent_routing.v1.clear_scope_pb2 import ClearScope
-from agent_routing.v1.dispatch_pb2 import Delivery
-from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
-from agent_routing.v1.item_pb2 import Item
-from agent_routing.v1.session_event_pb2 import Change
-from agent_routing.v1.task_pb2 import Task, TaskStatus
-from agent_routing.v1.turn_pb2 import Step, Turn
 from agent_routing.watching import AWAY_S_DEFAULT, Watch, Watched
 
 
@@ -57,7 +59,7 @@ class RouteCall(ABC):
         user_id: str = "",
         request_id: str = "",
         task_id: str = "",
-        items: Iterable[Item] = (),
+        items: Iterable[item_pb2.Item] = (),
         locale: str = "",
         channel: str = "",
         history_turns: int = 0,
@@ -115,9 +117,9 @@ class RouteCall(ABC):
             explain_topic=explain_topic,
             metadata=metadata,
             task_expire_time=timestamp("task_expire_time", task_expire_time),
-            deliver=Delivery.DELIVERY_UNSPECIFIED
+            deliver=dispatch_pb2.Delivery.DELIVERY_UNSPECIFIED
             if deliver is None
-            else enum_value(Delivery, "DELIVERY_", "deliver", deliver),
+            else enum_value(dispatch_pb2.Delivery, "DELIVERY_", "deliver", deliver),
         )
         return self._route(request, timeout, info)
 
@@ -208,12 +210,12 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             agent_id=agent_id,
             request_id=request_id or new_uuid7(),
             turn_request_id=turn_request_id,
-            initiator=enum_value(Initiator, "INITIATOR_", "initiator", initiator),
+            initiator=enum_value(handoff_pb2.Initiator, "INITIATOR_", "initiator", initiator),
             from_agent_id=from_agent_id,
             reason=reason,
             context=struct("context", context),
             message=message,
-            mode=enum_value(HandoffMode, "HANDOFF_MODE_", "mode", mode),
+            mode=enum_value(handoff_pb2.HandoffMode, "HANDOFF_MODE_", "mode", mode),
             suggestion_id=suggestion_id,
             expected_revision=expected_revision,
             validate_only=validate_only,
@@ -247,7 +249,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             session_id=session_id,
             user_id=user_id,
             request_id=request_id or new_uuid7(),
-            scope=enum_value(ClearScope, "CLEAR_SCOPE_", "scope", scope),
+            scope=enum_value(clear_scope_pb2.ClearScope, "CLEAR_SCOPE_", "scope", scope),
             reason=reason,
             expected_revision=expected_revision,
             validate_only=validate_only,
@@ -313,12 +315,12 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         session_id: str,
         request_id: str,
         agent_id: str,
-        outcome: Outcome,
+        outcome: outcomes.Outcome,
         *,
         text: str = "",
         user_id: str = "",
-        items: Iterable[Item] = (),
-        steps: Iterable[Step] = (),
+        items: Iterable[item_pb2.Item] = (),
+        steps: Iterable[turn_pb2.Step] = (),
         parse_markers: bool | None = None,
         lease_token: str = "",
         timeout: Seconds | None = None,
@@ -352,7 +354,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             parse_markers=parse_markers,
             lease_token=lease_token,
         )
-        set_outcome(request, outcome)
+        outcomes.set_outcome(request, outcome)
         return self._call(self._open().CompleteTurn, request, timeout, info)
 
     def keep_turn(
@@ -364,7 +366,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         lease_token: str = "",
         extend: Seconds | None = None,
         release: bool = False,
-        steps: Iterable[Step] = (),
+        steps: Iterable[turn_pb2.Step] = (),
         first_step: int = 0,
         note: str = "",
         delta: pb.AnswerDelta | None = None,
@@ -427,7 +429,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         statuses: Iterable[TaskStatusName] = (),
         page_size: int = 0,
         timeout: Seconds | None = None,
-    ) -> Iterator[Task]:
+    ) -> Iterator[task_pb2.Task]:
         """Iterate over the tasks of a session, oldest first; pages are fetched when needed.
 
         task_id: only this task; it finds the session where session_id is empty. statuses: only
@@ -475,7 +477,9 @@ class RoutingCalls(ApprovalCalls, RouteCall):
             session_id=session_id,
             user_id=user_id,
             task_id=task_id,
-            statuses=[enum_value(TaskStatus, "TASK_STATUS_", "status", each) for each in statuses],
+            statuses=[
+                enum_value(task_pb2.TaskStatus, "TASK_STATUS_", "status", each) for each in statuses
+            ],
             page_size=page_size,
             page_token=page_token,
         )
@@ -491,7 +495,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         order: TurnOrderName | None = None,
         page_size: int = 0,
         timeout: Seconds | None = None,
-    ) -> Iterator[Turn]:
+    ) -> Iterator[turn_pb2.Turn]:
         """Iterate over the history of a session; pages are fetched when needed.
 
         agent_id: only what this agent may see; empty: all turns. task_id: only turns of this task,
@@ -591,7 +595,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
-    ) -> Iterator[Change]: ...
+    ) -> Iterator[session_event_pb2.Change]: ...
 
     @overload
     def watch_session(
@@ -604,7 +608,7 @@ class RoutingCalls(ApprovalCalls, RouteCall):
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
-    ) -> Iterator[Change | pb.TurnDelta | pb.TurnNote]: ...
+    ) -> Iterator[session_event_pb2.Change | pb.TurnDelta | pb.TurnNote]: ...
 
     def watch_session(
         self,

@@ -16,7 +16,17 @@ from agent_routing.calls import CallInfo
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
 from agent_routing.ids import new_uuid7
-from agent_routing.outcomes import Outcome, set_outcome
+from agent_routing.messages import (
+    clear_scope_pb2,
+    dispatch_pb2,
+    handoff_pb2,
+    item_pb2,
+    outcomes,
+    session_event_pb2,
+    task_pb2,
+    turn_pb2,
+)
+from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.plain_values import (
     ClearScopeName,
     DeliveryName,
@@ -34,14 +44,6 @@ from agent_routing.plain_values import (
     timestamp,
 )
 from agent_routing.route_result import RouteResult
-from agent_routing.v1 import routing_service_pb2 as pb
-from agent_routing.v1.clear_scope_pb2 import ClearScope
-from agent_routing.v1.dispatch_pb2 import Delivery
-from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
-from agent_routing.v1.item_pb2 import Item
-from agent_routing.v1.session_event_pb2 import Change
-from agent_routing.v1.task_pb2 import Task, TaskStatus
-from agent_routing.v1.turn_pb2 import Step, Turn
 from agent_routing.watching import AWAY_S_DEFAULT, Watch, Watched
 
 
@@ -56,7 +58,7 @@ class AsyncRouteCall(ABC):
         user_id: str = "",
         request_id: str = "",
         task_id: str = "",
-        items: Iterable[Item] = (),
+        items: Iterable[item_pb2.Item] = (),
         locale: str = "",
         channel: str = "",
         history_turns: int = 0,
@@ -114,9 +116,9 @@ class AsyncRouteCall(ABC):
             explain_topic=explain_topic,
             metadata=metadata,
             task_expire_time=timestamp("task_expire_time", task_expire_time),
-            deliver=Delivery.DELIVERY_UNSPECIFIED
+            deliver=dispatch_pb2.Delivery.DELIVERY_UNSPECIFIED
             if deliver is None
-            else enum_value(Delivery, "DELIVERY_", "deliver", deliver),
+            else enum_value(dispatch_pb2.Delivery, "DELIVERY_", "deliver", deliver),
         )
         return await self._route(request, timeout, info)
 
@@ -207,12 +209,12 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
             agent_id=agent_id,
             request_id=request_id or new_uuid7(),
             turn_request_id=turn_request_id,
-            initiator=enum_value(Initiator, "INITIATOR_", "initiator", initiator),
+            initiator=enum_value(handoff_pb2.Initiator, "INITIATOR_", "initiator", initiator),
             from_agent_id=from_agent_id,
             reason=reason,
             context=struct("context", context),
             message=message,
-            mode=enum_value(HandoffMode, "HANDOFF_MODE_", "mode", mode),
+            mode=enum_value(handoff_pb2.HandoffMode, "HANDOFF_MODE_", "mode", mode),
             suggestion_id=suggestion_id,
             expected_revision=expected_revision,
             validate_only=validate_only,
@@ -246,7 +248,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
             session_id=session_id,
             user_id=user_id,
             request_id=request_id or new_uuid7(),
-            scope=enum_value(ClearScope, "CLEAR_SCOPE_", "scope", scope),
+            scope=enum_value(clear_scope_pb2.ClearScope, "CLEAR_SCOPE_", "scope", scope),
             reason=reason,
             expected_revision=expected_revision,
             validate_only=validate_only,
@@ -312,12 +314,12 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         session_id: str,
         request_id: str,
         agent_id: str,
-        outcome: Outcome,
+        outcome: outcomes.Outcome,
         *,
         text: str = "",
         user_id: str = "",
-        items: Iterable[Item] = (),
-        steps: Iterable[Step] = (),
+        items: Iterable[item_pb2.Item] = (),
+        steps: Iterable[turn_pb2.Step] = (),
         parse_markers: bool | None = None,
         lease_token: str = "",
         timeout: Seconds | None = None,
@@ -351,7 +353,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
             parse_markers=parse_markers,
             lease_token=lease_token,
         )
-        set_outcome(request, outcome)
+        outcomes.set_outcome(request, outcome)
         return await self._call(self._open().CompleteTurn, request, timeout, info)
 
     async def keep_turn(
@@ -363,7 +365,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         lease_token: str = "",
         extend: Seconds | None = None,
         release: bool = False,
-        steps: Iterable[Step] = (),
+        steps: Iterable[turn_pb2.Step] = (),
         first_step: int = 0,
         note: str = "",
         delta: pb.AnswerDelta | None = None,
@@ -426,7 +428,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         statuses: Iterable[TaskStatusName] = (),
         page_size: int = 0,
         timeout: Seconds | None = None,
-    ) -> AsyncIterator[Task]:
+    ) -> AsyncIterator[task_pb2.Task]:
         """Iterate over the tasks of a session, oldest first; pages are fetched when needed.
 
         task_id: only this task; it finds the session where session_id is empty. statuses: only
@@ -474,7 +476,9 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
             session_id=session_id,
             user_id=user_id,
             task_id=task_id,
-            statuses=[enum_value(TaskStatus, "TASK_STATUS_", "status", each) for each in statuses],
+            statuses=[
+                enum_value(task_pb2.TaskStatus, "TASK_STATUS_", "status", each) for each in statuses
+            ],
             page_size=page_size,
             page_token=page_token,
         )
@@ -490,7 +494,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         order: TurnOrderName | None = None,
         page_size: int = 0,
         timeout: Seconds | None = None,
-    ) -> AsyncIterator[Turn]:
+    ) -> AsyncIterator[turn_pb2.Turn]:
         """Iterate over the history of a session; pages are fetched when needed.
 
         agent_id: only what this agent may see; empty: all turns. task_id: only turns of this task,
@@ -590,7 +594,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
-    ) -> AsyncIterator[Change]: ...
+    ) -> AsyncIterator[session_event_pb2.Change]: ...
 
     @overload
     def watch_session(
@@ -603,7 +607,7 @@ class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
         after_revision: int | None = None,
         heartbeat_interval: Seconds | None = None,
         away_timeout: Seconds = AWAY_S_DEFAULT,
-    ) -> AsyncIterator[Change | pb.TurnDelta | pb.TurnNote]: ...
+    ) -> AsyncIterator[session_event_pb2.Change | pb.TurnDelta | pb.TurnNote]: ...
 
     def watch_session(
         self,

@@ -15,13 +15,8 @@ import grpc
 
 from agent_routing.calls import CallSettings
 from agent_routing.errors import Overloaded, RoutingError, Unavailable, WatchTooSlow
-from agent_routing.v1.routing_service_pb2 import (
-    TurnDelta,
-    TurnNote,
-    WatchSessionRequest,
-    WatchSessionResponse,
-)
-from agent_routing.v1.session_event_pb2 import Change
+from agent_routing.messages import routing_service_pb2 as pb
+from agent_routing.messages import session_event_pb2
 
 if TYPE_CHECKING:
     from agent_routing.v1.admin_service_pb2 import WatchEventsRequest, WatchEventsResponse
@@ -29,7 +24,7 @@ if TYPE_CHECKING:
 AWAY_S_DEFAULT: Final = 60.0
 """How long the service may be away: longer than a restart or an upgrade. No user is waiting."""
 
-Watched: TypeAlias = Change | TurnDelta | TurnNote
+Watched: TypeAlias = "session_event_pb2.Change | pb.TurnDelta | pb.TurnNote"
 
 _log: Final = logging.getLogger("agent_routing")
 
@@ -131,7 +126,7 @@ class Watch(Reconnecting):
     def __init__(
         self,
         settings: CallSettings,
-        request: WatchSessionRequest,
+        request: pb.WatchSessionRequest,
         away_s_max: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -139,13 +134,13 @@ class Watch(Reconnecting):
         self._request = request
         self._is_first = True
 
-    def connect(self) -> WatchSessionRequest:
+    def connect(self) -> pb.WatchSessionRequest:
         """Return the request for the next connection, from the last change that was yielded."""
         self.connecting()
         self._is_first = True
         return self._request
 
-    def received(self, response: WatchSessionResponse) -> Watched | None:
+    def received(self, response: pb.WatchSessionResponse) -> Watched | None:
         """Record a message; return what is in it for the caller, if there is something."""
         self.alive()
         is_first, self._is_first = self._is_first, False
