@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,13 +40,8 @@ func (a *Asked) Text() string {
 	}
 	var texts []string
 	for _, turn := range a.Turns {
-		if isConsult(turn, a.Turns) {
-			continue
-		}
-		for _, text := range []string{turn.GetAgentText(), turn.GetHandoffMessage()} {
-			if text != "" {
-				texts = append(texts, text)
-			}
+		if text := shownOf(turn); text != "" && !isConsult(turn, a.Turns) {
+			texts = append(texts, text)
 		}
 	}
 	return strings.Join(texts, "\n\n")
@@ -88,6 +84,106 @@ func (e *NoAnswerYetError) Unwrap() error { return context.DeadlineExceeded }
 // *NoAnswerYetError, and the turn goes on. If the agent has no inbox and the store's format is
 // older than 2, the error names it: Route the message then, and carry it. If the service cannot be reached, Ask fails: an inbox needs it.
 func (c *Client) Ask(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Asked, error) {
+	asking, err := c.asking(ctx, request, options)
+	if err != nil {
+		return nil, err
+	}
+	defer asking.end()
+	if asking.isAnswered() {
+		return &Asked{Route: asking.routed}, nil
+	}
+	watched := asking.watched()
+	for {
+		turns, isOpen, err := c.answersTo(asking.calls, asking.routed.GetRequestId(), watched)
+		if err != nil {
+			return nil, err
+		}
+		if !isOpen {
+			return &Asked{Route: asking.routed, Turns: turns}, nil
+		}
+		if err := asking.live(watched, func(response *v1.WatchSessionResponse) bool { return response.GetChange() == nil }); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// AskParts asks as Ask does, and yields the answer as it is written, with notes for the user. An error is
+// the last value.
+//
+// Parts are best effort: those of the whole answer that did not come before come at its end, and a part
+// with Replaces stands for everything of its request so far. The last part has Asked, which is what Ask
+// returns. Agents that send no parts come as one part.
+func (c *Client) AskParts(ctx context.Context, request *v1.RouteRequest, options ...CallOption) iter.Seq2[*AskedPart, error] {
+	return func(yield func(*AskedPart, error) bool) {
+		asking, err := c.asking(ctx, request, options)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer asking.end()
+		if asking.isAnswered() {
+			asked := &Asked{Route: asking.routed}
+			yield(&AskedPart{Text: asked.Text(), RequestID: asking.routed.GetRequestId(), Asked: asked}, nil)
+			return
+		}
+		watched := asking.watched(v1.WatchInclude_WATCH_INCLUDE_DELTAS, v1.WatchInclude_WATCH_INCLUDE_NOTES)
+		parts := newAnswerParts(asking.routed.GetRequestId())
+		for {
+			turns, isOpen, err := c.answersTo(asking.calls, asking.routed.GetRequestId(), watched)
+			hasLeft := false
+			if err == nil && isOpen {
+				failure := asking.live(watched, func(response *v1.WatchSessionResponse) bool {
+					if response.GetChange() != nil {
+						// The stream stays open while this is read, so that no part is lost.
+						turns, isOpen, err = c.answersTo(asking.calls, asking.routed.GetRequestId(), watched)
+						parts.know(turns, false)
+					}
+					parts.take(response)
+					hasLeft = !yieldAll(parts.ready(), yield)
+					return !hasLeft && err == nil && isOpen
+				})
+				if err == nil {
+					err = failure
+				}
+			}
+			switch {
+			case hasLeft:
+				return
+			case err != nil:
+				yield(nil, err)
+				return
+			case !isOpen:
+				yieldAll(parts.rest(&Asked{Route: asking.routed, Turns: turns}), yield)
+				return
+			}
+		}
+	}
+}
+
+func yieldAll(parts []*AskedPart, yield func(*AskedPart, error) bool) bool {
+	for _, part := range parts {
+		if !yield(part, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// asking is a message that was routed, and how long its answer is waited for.
+type asking struct {
+	client *Client
+	routed *Turn
+	userID string
+	// calls ends when the caller cancels; the calls' time is not that of the answer.
+	calls context.Context
+	end   func()
+	began time.Time
+	until time.Time
+}
+
+// asking routes a message to inboxes. Its error is that of the service, or that the caller has to carry
+// the turn.
+func (c *Client) asking(ctx context.Context, request *v1.RouteRequest, options []CallOption) (*asking, error) {
 	if request.GetSessionId() == "" {
 		return nil, errors.New("agentrouting: Ask needs a session_id, so that a repeat finds the session")
 	}
@@ -96,51 +192,80 @@ func (c *Client) Ask(ctx context.Context, request *v1.RouteRequest, options ...C
 	if !isLimited {
 		until = began.Add(DefaultAskWait)
 	}
-	// The calls end when the caller cancels; their time is not that of the answer.
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.Canceled) {
 			cancel()
 		}
-	})()
+	})
+	a := &asking{client: c, userID: request.GetUserId(), calls: calls, began: began, until: until}
+	a.end = func() {
+		stop()
+		cancel()
+	}
+	if err := a.route(request, options); err != nil {
+		a.end()
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *asking) route(request *v1.RouteRequest, options []CallOption) error {
 	message := withRequestID(request)
 	message.Deliver = v1.Delivery_DELIVERY_INBOX
-	routed, err := c.Route(calls, message, options...)
+	routed, err := a.client.Route(a.calls, message, options...)
 	if errors.Is(err, StoreFormat) {
 		// Agents with inboxes can be asked all the same.
 		message.Deliver = v1.Delivery_DELIVERY_UNSPECIFIED
-		routed, err = c.Route(calls, message, options...)
+		routed, err = a.client.Route(a.calls, message, options...)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if routed.Degraded {
-		return nil, routed.Err
+		return routed.Err
 	}
-	if routed.GetDispatch() == nil && !routed.GetQueued() {
-		return &Asked{Route: routed}, nil
-	}
+	a.routed = routed
 	// A message that waits (double_text: queue) is dispatched later, as its turn then says.
-	if !routed.GetQueued() && routed.GetDispatch().GetDelivery() != v1.Delivery_DELIVERY_INBOX {
-		return nil, fmt.Errorf("agentrouting: agent %q has no inbox; carry request %s to it, or set delivery: inbox for it in the registry",
+	if !a.isAnswered() && !routed.GetQueued() && routed.GetDispatch().GetDelivery() != v1.Delivery_DELIVERY_INBOX {
+		return fmt.Errorf("agentrouting: agent %q has no inbox; carry request %s to it, or set delivery: inbox for it in the registry",
 			routed.AgentID(), routed.GetRequestId())
 	}
-	watched := &v1.WatchSessionRequest{SessionId: routed.GetSessionId(), UserId: request.GetUserId(), AfterRevision: proto.Int64(routed.GetRevision())}
-	for {
-		turns, isOpen, err := c.answersTo(calls, routed.GetRequestId(), watched)
-		if err != nil {
-			return nil, err
-		}
-		if !isOpen {
-			return &Asked{Route: routed, Turns: turns}, nil
-		}
-		left := time.Until(until)
-		if left <= 0 {
-			return nil, &NoAnswerYetError{AgentID: routed.AgentID(), RequestID: routed.GetRequestId(), Wait: until.Sub(began)}
-		}
-		c.nextRevision(calls, watched, min(left, askWatch))
+	return nil
+}
+
+// isAnswered tells whether no agent is asked: a command, with its reply.
+func (a *asking) isAnswered() bool { return a.routed.GetDispatch() == nil && !a.routed.GetQueued() }
+
+// watched returns the request of a watch from here on.
+func (a *asking) watched(include ...v1.WatchInclude) *v1.WatchSessionRequest {
+	return &v1.WatchSessionRequest{
+		SessionId: a.routed.GetSessionId(), UserId: a.userID, AfterRevision: proto.Int64(a.routed.GetRevision()), Include: include,
 	}
+}
+
+// live gives what a watch brings to see, for a while or until that returns false, and moves the request
+// on. The error is that there is no time left; the caller's next call shows what is wrong with the service.
+func (a *asking) live(watched *v1.WatchSessionRequest, see func(*v1.WatchSessionResponse) bool) error {
+	left := time.Until(a.until)
+	if left <= 0 {
+		return &NoAnswerYetError{AgentID: a.routed.AgentID(), RequestID: a.routed.GetRequestId(), Wait: a.until.Sub(a.began)}
+	}
+	timeout := min(left, askWatch)
+	ctx, cancel := context.WithTimeout(a.calls, timeout)
+	defer cancel()
+	for response, err := range a.client.watchMessages(ctx, watched, timeout) {
+		if err != nil {
+			return nil
+		}
+		if change := response.GetChange(); change != nil {
+			watched.AfterRevision = proto.Int64(change.GetRevision())
+		}
+		if !see(response) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // answersTo returns the turns that followed from a request, and whether one of them is open.
@@ -168,19 +293,6 @@ func (c *Client) answersTo(ctx context.Context, requestID string, asked *v1.Watc
 		return known[open.GetRequestId()]
 	})
 	return turns, isOpen, nil
-}
-
-// nextRevision waits for the session's next change, for at most timeout. The caller's next call shows
-// what is wrong with the service.
-func (c *Client) nextRevision(ctx context.Context, watched *v1.WatchSessionRequest, timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	for change, err := range c.WatchSession(ctx, watched) {
-		if err == nil {
-			watched.AfterRevision = proto.Int64(change.GetRevision())
-		}
-		return
-	}
 }
 
 // isConsult tells whether an answer was for the agent that asked, and not for the user.

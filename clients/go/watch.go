@@ -22,17 +22,28 @@ const DefaultAwayTimeout = 60 * time.Second
 //
 // Without after_revision the watch yields new changes only.
 func (c *Client) WatchSession(ctx context.Context, request *v1.WatchSessionRequest, options ...CallOption) iter.Seq2[*v1.Change, error] {
+	chosen := callSettings{awayTimeout: DefaultAwayTimeout}
+	for _, option := range options {
+		option(&chosen)
+	}
 	return func(yield func(*v1.Change, error) bool) {
-		chosen := callSettings{awayTimeout: DefaultAwayTimeout}
-		for _, option := range options {
-			option(&chosen)
+		for response, err := range c.watchMessages(ctx, request, chosen.awayTimeout) {
+			if change := response.GetChange(); (change != nil || err != nil) && !yield(change, err) {
+				return
+			}
 		}
+	}
+}
+
+// watchMessages is WatchSession with everything that a watch brings, but for heartbeats.
+func (c *Client) watchMessages(ctx context.Context, request *v1.WatchSessionRequest, awayTimeout time.Duration) iter.Seq2[*v1.WatchSessionResponse, error] {
+	return func(yield func(*v1.WatchSessionResponse, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		// Closing the client ends the watch.
 		defer context.AfterFunc(c.closing, cancel)()
 		watch := &watch{
-			reconnecting: newReconnecting(c, "WatchSession", request.GetSessionId(), chosen.awayTimeout),
+			reconnecting: newReconnecting(c, "WatchSession", request.GetSessionId(), awayTimeout),
 			request:      proto.Clone(request).(*v1.WatchSessionRequest),
 		}
 		for {
@@ -59,9 +70,9 @@ type watch struct {
 	request *v1.WatchSessionRequest
 }
 
-// oneConnection yields the changes of one connection. It returns whether the caller left the loop,
+// oneConnection yields the messages of one connection. It returns whether the caller left the loop,
 // or why the connection ended.
-func (w *watch) oneConnection(ctx context.Context, yield func(*v1.Change, error) bool) (bool, error) {
+func (w *watch) oneConnection(ctx context.Context, yield func(*v1.WatchSessionResponse, error) bool) (bool, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.call.attempts++
@@ -77,15 +88,18 @@ func (w *watch) oneConnection(ctx context.Context, yield func(*v1.Change, error)
 		w.alive()
 		if change := response.GetChange(); change != nil {
 			w.request.AfterRevision = proto.Int64(change.GetRevision())
-			if !yield(change, nil) {
+		}
+		beat := response.GetHeartbeat()
+		if beat == nil {
+			if !yield(response, nil) {
 				return true, nil
 			}
-		} else if beat := response.GetHeartbeat(); beat != nil {
-			// The first heartbeat carries the session's revision, not the stream's position. The caller
-			// starts there only if it did not ask for earlier changes.
-			if !isFirst || w.request.AfterRevision == nil {
-				w.request.AfterRevision = proto.Int64(beat.GetRevision())
-			}
+			continue
+		}
+		// The first heartbeat carries the session's revision, not the stream's position. The caller starts
+		// there only if it did not ask for earlier changes.
+		if !isFirst || w.request.AfterRevision == nil {
+			w.request.AfterRevision = proto.Int64(beat.GetRevision())
 		}
 	}
 }

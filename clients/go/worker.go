@@ -45,8 +45,11 @@ const (
 )
 
 // InboxTurn is a turn for an agent's function: the generated message, with shortcuts. Its attempt is 1
-// for the first delivery.
-type InboxTurn struct{ *v1.InboxItem }
+// for the first delivery. One that a test makes reports nothing.
+type InboxTurn struct {
+	*v1.InboxItem
+	reports *turnReports
+}
 
 // Text returns the user's message, without its command.
 func (t *InboxTurn) Text() string { return t.GetDispatch().GetText() }
@@ -142,7 +145,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			go func() {
 				defer turns.Done()
 				defer w.isOver(item)
-				w.work(ending, &InboxTurn{item})
+				w.work(ending, item)
 			}()
 		}
 	})
@@ -241,9 +244,18 @@ func (w *Worker) oneConnection(ctx context.Context, request *v1.WatchInboxReques
 }
 
 // work answers one turn, or leaves it to another attempt.
-func (w *Worker) work(ending context.Context, turn *InboxTurn) {
-	ctx, cancel := context.WithCancel(traced(ending, turn))
+func (w *Worker) work(ending context.Context, item *v1.InboxItem) {
+	ctx, cancel := context.WithCancel(traced(ending, item.GetDispatch()))
 	defer cancel()
+	turn := &InboxTurn{InboxItem: item}
+	turn.reports = newTurnReports(item.GetStepsKnown(),
+		func(said *v1.KeepTurnRequest) (*v1.KeepTurnResponse, error) { return w.tell(ctx, turn, said) },
+		func(event string, err error) {
+			if ctx.Err() == nil {
+				w.report(slog.LevelWarn, event, turn, err)
+			}
+		})
+	defer turn.reports.end()
 	answered := make(chan error, 1)
 	go func() { answered <- w.answer(ctx, turn) }()
 	lost := make(chan struct{})
@@ -267,14 +279,14 @@ func (w *Worker) work(ending context.Context, turn *InboxTurn) {
 	case <-ending.Done():
 	}
 	// The worker stops: another one gets the turn at once.
-	if _, err := w.tell(context.WithoutCancel(ctx), turn, &v1.KeepTurnRequest_Release{Release: true}); err != nil {
+	if _, err := w.tell(context.WithoutCancel(ctx), turn, released()); err != nil {
 		w.report(slog.LevelWarn, "turn_left", turn, err)
 	}
 }
 
 // traced returns a context whose calls continue the turn's trace.
-func traced(ctx context.Context, turn *InboxTurn) context.Context {
-	if traceparent := turn.GetDispatch().GetTraceparent(); traceparent != "" {
+func traced(ctx context.Context, dispatch *v1.Dispatch) context.Context {
+	if traceparent := dispatch.GetTraceparent(); traceparent != "" {
 		return metadata.AppendToOutgoingContext(ctx, "traceparent", traceparent)
 	}
 	return ctx
@@ -292,6 +304,9 @@ func (w *Worker) answer(ctx context.Context, turn *InboxTurn) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	answer = proto.Clone(answer).(*v1.CompleteTurnRequest)
+	answer.Steps = append(turn.reports.finish(), answer.GetSteps()...)
+	answer.Steps = answer.Steps[:min(len(answer.Steps), stepsMax)]
 	return w.complete(ctx, turn, answer)
 }
 
@@ -365,21 +380,18 @@ func (w *Worker) isLost(ctx context.Context, turn *InboxTurn) bool {
 	}
 }
 
-func extended(lease time.Duration) *v1.KeepTurnRequest_Extend {
-	return &v1.KeepTurnRequest_Extend{Extend: durationpb.New(lease)}
+func extended(lease time.Duration) *v1.KeepTurnRequest {
+	return &v1.KeepTurnRequest{Act: &v1.KeepTurnRequest_Extend{Extend: durationpb.New(lease)}}
 }
 
-// tell extends a lease or gives it back.
-func (w *Worker) tell(ctx context.Context, turn *InboxTurn, act any) (*v1.KeepTurnResponse, error) {
-	request := &v1.KeepTurnRequest{
-		SessionId: turn.GetSessionId(), RequestId: turn.RequestID(), AgentId: turn.AgentID(), LeaseToken: turn.GetLeaseToken(),
-	}
-	switch act := act.(type) {
-	case *v1.KeepTurnRequest_Extend:
-		request.Act = act
-	case *v1.KeepTurnRequest_Release:
-		request.Act = act
-	}
+func released() *v1.KeepTurnRequest {
+	return &v1.KeepTurnRequest{Act: &v1.KeepTurnRequest_Release{Release: true}}
+}
+
+// tell extends a lease, gives it back, or reports something.
+func (w *Worker) tell(ctx context.Context, turn *InboxTurn, request *v1.KeepTurnRequest) (*v1.KeepTurnResponse, error) {
+	request.SessionId, request.RequestId = turn.GetSessionId(), turn.RequestID()
+	request.AgentId, request.LeaseToken = turn.AgentID(), turn.GetLeaseToken()
 	ctx, cancel := context.WithTimeout(ctx, w.options.Lease/keepsPerLease)
 	defer cancel()
 	return w.client.KeepTurn(ctx, request)

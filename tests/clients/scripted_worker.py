@@ -35,6 +35,16 @@ async def hang(turn: InboxTurn) -> Result:
     raise AssertionError("nothing sets the event")
 
 
+async def write(turn: InboxTurn, parts: list) -> Result:
+    """Say what is done, and write an answer in parts."""
+    await turn.note("one moment")
+    await turn.step("search", input="VAT", output="2 pages")
+    for part in parts:
+        await turn.delta(part)
+        await asyncio.sleep(0.4)
+    return "".join(parts)
+
+
 async def act(turn: InboxTurn, action: dict) -> Result:
     """Do what a message says."""
     [(kind, given)] = action.items()
@@ -62,6 +72,26 @@ async def act(turn: InboxTurn, action: dict) -> Result:
             return None
         case "die":
             os.kill(os.getpid(), signal.SIGKILL)
+    return await report(turn, kind, given)
+
+
+async def report(turn: InboxTurn, kind: str, given) -> Result:
+    """Say what is done, while it is done."""
+    match kind:
+        case "write":
+            return await write(turn, given)
+        case "steps":
+            for name in given:
+                await turn.step(name)
+            return "done"
+        case "step_and_die":
+            await turn.step(given)
+            await asyncio.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "write_and_raise":
+            await turn.delta(given)
+            await asyncio.sleep(0.5)
+            raise ValueError(given)
     return await hang(turn)
 
 
@@ -94,13 +124,32 @@ def ask(address: str) -> None:
         for line in sys.stdin:
             given = json.loads(line)
             wait = given.pop("wait_ms", 300_000) / 1000
+            read = {}
             try:
-                asked = client.ask(**given, wait=wait)
+                if given.pop("parts", False):
+                    asked, read = read_parts(client.ask_parts(**given, wait=wait))
+                else:
+                    asked = client.ask(**given, wait=wait)
             except (agent_routing.RoutingError, ValueError, TimeoutError) as error:
                 say(error=str(error))
             else:
                 turns = [turn.agent_id for turn in asked.turns]
-                say(text=asked.text, agent_id=asked.agent_id, turns=turns)
+                say(text=asked.text, agent_id=asked.agent_id, turns=turns, **read)
+
+
+def read_parts(parts):
+    """Return the whole answer, and what a user saw of it."""
+    texts, notes, count = {}, [], 0
+    for part in parts:
+        if part.is_note:
+            notes.append(part.text)
+        elif part.text:
+            before = "" if part.replaces else texts.get(part.request_id, "")
+            texts[part.request_id] = before + part.text
+            count += 1
+        asked = part.asked
+    shown = list(texts.values())
+    return asked, {"shown": shown, "notes": notes, "in_parts": count > len(shown)}
 
 
 if __name__ == "__main__":

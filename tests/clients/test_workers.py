@@ -228,8 +228,8 @@ async def play(programs, scenario, live):
                 request_id = fresh_id()
             text = step["ask"] if isinstance(step["ask"], str) else json.dumps(step["ask"])
             ids = {"session_id": session_id, "user_id": "ana", "request_id": request_id}
-            wait = {"wait_ms": step["wait_ms"]} if "wait_ms" in step else {}
-            asker.process.stdin.write(json.dumps({"text": text} | ids | wait).encode() + b"\n")
+            more = {key: step[key] for key in ("wait_ms", "parts") if key in step}
+            asker.process.stdin.write(json.dumps({"text": text} | ids | more).encode() + b"\n")
             if "stop_when" in step or "die" in text:
                 await desk.replace_worker(stop_when=step.get("stop_when"))
             said = await asker.line(place)
@@ -252,6 +252,10 @@ async def play(programs, scenario, live):
         for turn, outcome in zip(turns, outcomes, strict=True)
     ]
     assert found == scenario["turns"]
+    steps = [
+        [step.name, step.kind, step.input, step.output] for turn in turns for step in turn.steps
+    ]
+    assert steps == scenario.get("reported", steps)
 
 
 @asynccontextmanager
@@ -295,7 +299,7 @@ async def test_the_examples_tell_the_readmes_conversation(programs, tmp_path):
 def test_every_scenario_is_named_apart():
     """A failure names its scenario."""
     names = [scenario["name"] for scenario in BEHAVIOURS["scenarios"]]
-    assert len(set(names)) == len(names) >= 14
+    assert len(set(names)) == len(names) >= 19
 
 
 EXAMPLES = {

@@ -83,36 +83,58 @@ class _Written:
     attempt: int = 0
     end: int = 0
     text: str = ""
+    is_whole: bool = False
     ready: list[AskedPart] = field(default_factory=list)
 
 
 class AnswerParts:
     """Puts the parts of a message's answers together: repeats are dropped, gaps wait for the whole.
 
-    Parts of requests that are not known to follow from the message are kept back.
+    Parts of requests that are not known to follow from the message are kept back, so that what an
+    agent said before a handoff comes before the parts of the next agent.
     """
 
     def __init__(self, request_id: str) -> None:
-        self._known = {request_id}
-        self._written: dict[str, _Written] = {}
+        self._written = {request_id: _Written()}
+        """Of the requests of the chain, in its order."""
+        self._kept_back: dict[str, _Written] = {}
 
-    def know(self, turns: Iterable[turn_pb2.Turn]) -> None:
-        """Take the turns that followed from the message so far."""
-        self._known.update(turn.request_id for turn in turns)
+    def know(self, turns: Sequence[turn_pb2.Turn], *, is_done: bool = False) -> None:
+        """Take the turns that followed from the message so far; those that ended are whole.
+
+        is_done: all of them are, also those that were abandoned.
+        """
+        for turn in turns:
+            if turn.request_id not in self._written:
+                kept_back = self._kept_back.pop(turn.request_id, None)
+                self._written[turn.request_id] = kept_back or _Written()
+            if (turn.outcome or is_done) and not _is_consult(turn, turns):
+                self._complete(turn, self._written[turn.request_id])
+
+    def _complete(self, turn: turn_pb2.Turn, written: _Written) -> None:
+        """Add what is missing of a whole answer."""
+        whole = "\n\n".join(text for text in (turn.agent_text, turn.handoff_message) if text)
+        if whole != written.text:
+            replaces = not whole.startswith(written.text)
+            text = whole if replaces else whole[len(written.text) :]
+            part = AskedPart(text, turn.agent_id, turn.request_id, replaces=replaces)
+            written.ready.append(part)
+        written.text, written.is_whole = whole, True
 
     def take(self, response: pb.WatchSessionResponse) -> None:
         """Take a message of the watch."""
         if response.HasField("note"):
             note = response.note
             part = AskedPart(note.text, note.agent_id, note.request_id, is_note=True)
-            self._written.setdefault(note.request_id, _Written()).ready.append(part)
+            self._of(note.request_id).ready.append(part)
         if not response.HasField("delta"):
             return
         delta = response.delta
-        written = self._written.setdefault(delta.request_id, _Written())
+        written = self._of(delta.request_id)
         starts_again = delta.attempt > written.attempt
         begin = 0 if starts_again else written.end
-        if delta.attempt < written.attempt or delta.end <= begin or delta.begin != begin:
+        is_old = written.is_whole or delta.attempt < written.attempt
+        if is_old or delta.end <= begin or delta.begin != begin:
             return
         replaces = starts_again and bool(written.text)
         written.attempt, written.end = delta.attempt, delta.end
@@ -120,30 +142,23 @@ class AnswerParts:
         part = AskedPart(delta.text, delta.agent_id, delta.request_id, replaces=replaces)
         written.ready.append(part)
 
+    def _of(self, request_id: str) -> _Written:
+        if request_id in self._written:
+            return self._written[request_id]
+        return self._kept_back.setdefault(request_id, _Written())
+
     def ready(self) -> list[AskedPart]:
         """Return the parts to show, and forget them."""
         parts: list[AskedPart] = []
-        for request_id, written in self._written.items():
-            if request_id in self._known:
-                parts += written.ready
-                written.ready = []
+        for written in self._written.values():
+            parts += written.ready
+            written.ready = []
         return parts
 
     def rest(self, asked: Asked) -> list[AskedPart]:
         """Return what is missing of the whole answers, with the last part."""
-        self.know(asked.turns)
-        parts = self.ready()
-        for turn in asked.turns:
-            if _is_consult(turn, asked.turns):
-                continue
-            texts = [text for text in (turn.agent_text, turn.handoff_message) if text]
-            whole = "\n\n".join(texts)
-            seen = self._written.get(turn.request_id, _Written()).text
-            if whole != seen:
-                replaces = not whole.startswith(seen)
-                text = whole if replaces else whole[len(seen) :]
-                parts.append(AskedPart(text, turn.agent_id, turn.request_id, replaces=replaces))
-        return [*parts, AskedPart("", asked.agent_id, asked.request_id, asked=asked)]
+        self.know(asked.turns, is_done=True)
+        return [*self.ready(), AskedPart("", asked.agent_id, asked.request_id, asked=asked)]
 
 
 def check_inbox(dispatch: dispatch_pb2.Dispatch) -> None:

@@ -53,6 +53,7 @@ class TurnReports:
     _sent_bytes: int = 0
     _sending: asyncio.Task[None] | None = None
     _reporting: asyncio.Task[None] | None = None
+    _is_ending: asyncio.Event = field(default_factory=asyncio.Event)
 
     def step(self, step: Step) -> None:
         """Take a step, and send it as soon as the service stores another report."""
@@ -77,9 +78,13 @@ class TurnReports:
 
     async def finish(self) -> list[Step]:
         """Send the rest of the parts; return the steps that were not sent."""
+        self._is_ending.set()
         if self._sending is not None:
             await self._sending
         await self._flush()
+        if self._reporting is not None:
+            # A report on its way may be stored: its steps must not go with the answer as well.
+            await self._reporting
         await self.stop()
         return self._steps
 
@@ -93,13 +98,15 @@ class TurnReports:
     async def _report(self) -> None:
         loop = asyncio.get_running_loop()
         while self._steps:
-            await asyncio.sleep(max(0.0, self._sent_steps_s + STEPS_EVERY_S - loop.time()))
+            if await self._ends_within(self._sent_steps_s + STEPS_EVERY_S - loop.time()):
+                break
             part = _one_report(self._steps)
             try:
                 kept = await self.keep(steps=part, first_step=self.known)
             except Overloaded as error:
                 wait = error.retry_after
-                await asyncio.sleep(STEPS_EVERY_S if wait is None else wait.total_seconds())
+                if await self._ends_within(STEPS_EVERY_S if wait is None else wait.total_seconds()):
+                    break
                 continue
             except (StoreFormat, InvalidField) as error:
                 # They go with the answer.
@@ -108,7 +115,8 @@ class TurnReports:
                 break
             except RoutingError as error:
                 _log.warning("steps_not_reported error=%s", error)
-                await asyncio.sleep(STEPS_EVERY_S)
+                if await self._ends_within(STEPS_EVERY_S):
+                    break
                 continue
             if kept.status != pb.KEEP_TURN_STATUS_KEPT:
                 break
@@ -118,9 +126,22 @@ class TurnReports:
             self.known = kept.steps_known
         self._reporting = None
 
+    async def _ends_within(self, seconds: float) -> bool:
+        """Wait for so long, or until the function has ended; say whether it has.
+
+        Without a wait the answer is no: a step that is reported as the function ends is sent.
+        """
+        if seconds <= 0:
+            return False
+        try:
+            await asyncio.wait_for(self._is_ending.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
+
     async def _send(self) -> None:
         while self._sent_chars < len(self._written):
-            await asyncio.sleep(DELTA_EVERY_S)
+            await self._ends_within(DELTA_EVERY_S)
             await self._flush()
         self._sending = None
 

@@ -60,6 +60,20 @@ export class Asked {
   }
 }
 
+/** A part of an answer, or a note. */
+export interface AskedPart {
+  /** What to append to the text of its request. */
+  readonly text: string;
+  readonly agentId: string;
+  readonly requestId: string;
+  /** text is a note for the user while they wait, and not part of the answer. */
+  readonly isNote: boolean;
+  /** text stands for everything of its request so far. */
+  readonly replaces: boolean;
+  /** The whole answer, with the last part. */
+  readonly asked?: Asked;
+}
+
 /** Throws RangeError for a turn that the caller has to carry. */
 export function checkInbox(dispatch: Dispatch): void {
   if (dispatch.delivery !== Delivery.INBOX) {
@@ -87,7 +101,7 @@ export function isOpen(turns: readonly Turn[], openRequests: readonly Dispatch[]
 }
 
 /** Tells whether an answer was for the agent that asked, and not for the user. */
-function isConsult(turn: Turn, turns: readonly Turn[]): boolean {
+export function isConsult(turn: Turn, turns: readonly Turn[]): boolean {
   return (
     turn.reason === RouteReason.CONSULTED &&
     turns.some(

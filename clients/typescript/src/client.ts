@@ -6,16 +6,8 @@
 import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
-import {
-  ASK_MS_DEFAULT,
-  ASK_TURNS,
-  ASK_WATCH_MS,
-  Asked,
-  chainOf,
-  checkInbox,
-  isOpen,
-  NoAnswerYet,
-} from "./asking.js";
+import { type AskCalls, type AskOptions, ask, askParts } from "./askCalls.js";
+import type { Asked, AskedPart } from "./asking.js";
 import {
   type CallOptions,
   type CallSettings,
@@ -25,8 +17,7 @@ import {
   type TokenSource,
 } from "./call.js";
 import { Circuit } from "./circuit.js";
-import { RoutingError, StoreFormat, Unavailable } from "./errors.js";
-import { Delivery } from "./gen/agent_routing/v1/dispatch_pb.js";
+import { RoutingError, Unavailable } from "./errors.js";
 import {
   CancelTaskRequestSchema,
   type CancelTaskResponse,
@@ -53,9 +44,7 @@ import {
   type SetActiveAgentResponse,
   StatusRequestSchema,
   type StatusResponse,
-  TurnOrder,
   WatchInboxRequestSchema,
-  type WatchSessionRequest,
   WatchSessionRequestSchema,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
 import type { Change } from "./gen/agent_routing/v1/session_event_pb.js";
@@ -82,7 +71,7 @@ import { type RetryPolicy, RetryThrottle, retryPolicy } from "./retry.js";
 import { RouteResult } from "./routeResult.js";
 import { RouteStream } from "./routeStream.js";
 import { positiveMs } from "./waiting.js";
-import { AWAY_MS_DEFAULT, watchChanges } from "./watch.js";
+import { AWAY_MS_DEFAULT, watchChanges, watchMessages } from "./watch.js";
 
 export type {
   AskFields,
@@ -313,19 +302,19 @@ export class RoutingClient {
   }
 
   /**
-   * Extends a worker's lease on a turn, or gives it back; the answer says whether the turn is still
-   * this worker's. A Worker does this for its turns.
+   * Extends a worker's lease on a turn or gives it back, and reports steps, a note or a part of the
+   * answer; the answer says whether the turn is still this worker's. A Worker does this for its turns.
    *
-   * leaseToken: of the InboxItem; empty for a turn that the caller carries: the answer then only
-   * says whether it is open.
+   * leaseToken: of the InboxItem; empty for a turn that the caller carries, which has no lease.
    */
   async keepTurn(fields: KeepTurnFields, options: CallOptions = {}): Promise<KeepTurnResponse> {
-    const { extendMs, release, ...ids } = { extendMs: 0, release: false, ...fields };
+    const { extendMs, release = false, ...others } = fields;
     const request = create(KeepTurnRequestSchema, {
-      ...ids,
-      act: release
-        ? { case: "release", value: true }
-        : { case: "extend", value: durationFromMs(extendMs) },
+      ...others,
+      ...(extendMs !== undefined && {
+        act: { case: "extend" as const, value: durationFromMs(extendMs) },
+      }),
+      ...(release && { act: { case: "release" as const, value: true } }),
     });
     return await call(
       this.#settings,
@@ -348,65 +337,26 @@ export class RoutingClient {
    * after waitMs: the turn goes on; ask again with its requestId. Unavailable if the service cannot
    * be reached: an inbox needs it. What route(), status() and listTurns() throw.
    */
-  async ask(
-    fields: AskFields,
-    options: Pick<CallOptions, "signal" | "headers"> & { waitMs?: number } = {},
-  ): Promise<Asked> {
-    const { waitMs = ASK_MS_DEFAULT, ...others } = options;
-    const untilMs = performance.now() + positiveMs("waitMs", waitMs);
-    const message = { ...fields, requestId: fields.requestId || newUuid7() };
-    const routed = await this.route({ ...message, deliver: Delivery.INBOX }, others).catch(
-      (error: unknown) => {
-        // Agents with inboxes can be asked all the same.
-        if (error instanceof StoreFormat) return this.route(message, others);
-        throw error;
-      },
-    );
-    if (routed.error !== undefined) throw routed.error;
-    // A message that waits (double_text: queue) is dispatched later, as its turn then says.
-    if (routed.dispatch !== undefined) checkInbox(routed.dispatch);
-    else if (!routed.response.queued) return new Asked(routed);
-    const ids = { sessionId: routed.sessionId, userId: fields.userId ?? "" };
-    const watched = create(WatchSessionRequestSchema, { ...ids, afterRevision: routed.revision });
-    for (;;) {
-      // First: a turn that is open now is in the history that is read next.
-      const state = await this.status(ids, others);
-      const page = await this.listTurnsPage(
-        { ...ids, order: TurnOrder.NEWEST_FIRST, pageSize: ASK_TURNS },
-        others,
-      );
-      const turns = chainOf(routed.requestId, page.turns);
-      if (!isOpen(turns, state.openRequests)) return new Asked(routed, turns);
-      const leftMs = untilMs - performance.now();
-      if (leftMs <= 0) throw new NoAnswerYet(routed, waitMs);
-      await this.#nextRevision(watched, Math.min(leftMs, ASK_WATCH_MS), others);
-    }
+  async ask(fields: AskFields, options: AskOptions = {}): Promise<Asked> {
+    return await ask(this.#asking(), fields, options);
   }
 
-  /** Waits for the session's next change, for at most timeoutMs. */
-  async #nextRevision(
-    request: WatchSessionRequest,
-    timeoutMs: number,
-    options: Pick<CallOptions, "signal" | "headers">,
-  ): Promise<void> {
-    const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), timeoutMs);
-    const { signal } = options;
-    const ended = signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]);
-    try {
-      const changes = watchChanges(this.#settings, request, timeoutMs, {
-        ...options,
-        signal: ended,
-      });
-      // The watch moves its request on.
-      for await (const _change of changes) break;
-    } catch {
-      // Also at the end of its time. The caller's next call shows what is wrong.
-      signal?.throwIfAborted();
-      this.#settings.replicas.throwIfClosed();
-    } finally {
-      clearTimeout(timer);
-    }
+  /**
+   * Asks as ask() does, and yields the answer as it is written, with notes for the user.
+   *
+   * Parts are best effort: those of the whole answer that did not come before come at its end, and a
+   * part with replaces set stands for everything of its request so far. The last part has asked,
+   * which is what ask() returns. Agents that send no parts come as one part. Arguments and errors:
+   * as of ask().
+   */
+  askParts(fields: AskFields, options: AskOptions = {}): AsyncGenerator<AskedPart, void, void> {
+    return askParts(this.#asking(), fields, options);
+  }
+
+  #asking(): AskCalls {
+    const watch: AskCalls["watch"] = (request, awayMsMax, options) =>
+      watchMessages(this.#settings, request, awayMsMax, options);
+    return { client: this, watch, throwIfClosed: () => this.#settings.replicas.throwIfClosed() };
   }
 
   /**

@@ -1,5 +1,7 @@
 // Exports that both clients share.
 
+export type { AskOptions } from "./askCalls.js";
+export type { AskedPart } from "./asking.js";
 export { Asked, NoAnswerYet } from "./asking.js";
 export type { CallInfo, CallOptions, TokenSource } from "./call.js";
 export type { Circuit, CircuitState } from "./circuit.js";

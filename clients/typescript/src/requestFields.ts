@@ -35,17 +35,12 @@ export type AskFields = RouteFields & {
   /** Required, so that a repeat finds the session. */
   sessionId: string;
 };
-export type KeepTurnFields = Omit<Fields<typeof KeepTurnRequestSchema>, "act"> &
-  (
-    | {
-        /** How long the lease runs from now on, 1 s to 1 h. */
-        extendMs: number;
-      }
-    | {
-        /** Give the turn back, to any worker. */
-        release: true;
-      }
-  );
+export type KeepTurnFields = Omit<Fields<typeof KeepTurnRequestSchema>, "act"> & {
+  /** How long the lease runs from now on, 1 s to 1 h. Default: the lease stays as it is. */
+  extendMs?: number;
+  /** Give the turn back, to any worker. */
+  release?: boolean;
+};
 export type WatchFields = {
   sessionId: string;
   userId?: string;

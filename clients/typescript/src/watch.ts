@@ -3,7 +3,10 @@
 // The caller gets every change exactly once and in order, over any number of connections.
 
 import type { CallOptions, CallSettings } from "./call.js";
-import type { WatchSessionRequest } from "./gen/agent_routing/v1/routing_service_pb.js";
+import type {
+  WatchSessionRequest,
+  WatchSessionResponse,
+} from "./gen/agent_routing/v1/routing_service_pb.js";
 import type { Change } from "./gen/agent_routing/v1/session_event_pb.js";
 import { overConnections } from "./reconnecting.js";
 
@@ -17,20 +20,33 @@ export async function* watchChanges(
   awayMsMax: number,
   options: Pick<CallOptions, "signal" | "headers">,
 ): AsyncGenerator<Change, void, void> {
+  for await (const kind of watchMessages(settings, request, awayMsMax, options)) {
+    if (kind.case === "change") yield kind.value;
+  }
+}
+
+/** What a watch brings, but for heartbeats: changes, and the parts and notes that it asks for. */
+export type Watched = WatchSessionResponse["kind"];
+
+/** Yields what a watch brings, over as many connections as necessary. */
+export async function* watchMessages(
+  settings: CallSettings,
+  request: WatchSessionRequest,
+  awayMsMax: number,
+  options: Pick<CallOptions, "signal" | "headers">,
+): AsyncGenerator<Watched, void, void> {
   const watched = { method: "WatchSession", sessionId: request.sessionId, awayMsMax };
   const messages = overConnections(settings, watched, options, (stub, more) =>
     stub.routing.watchSession(request, more),
   );
   for await (const [{ kind }, isFirst] of messages) {
-    if (kind.case === "change") {
-      request.afterRevision = kind.value.revision;
-      yield kind.value;
-    } else if (kind.case === "heartbeat") {
+    if (kind.case === "change") request.afterRevision = kind.value.revision;
+    if (kind.case !== "heartbeat") {
+      yield kind;
+    } else if (!isFirst || request.afterRevision === undefined) {
       // The first heartbeat carries the session's revision, not the stream's position. The
       // caller starts there only if it did not ask for earlier changes.
-      if (!isFirst || request.afterRevision === undefined) {
-        request.afterRevision = kind.value.revision;
-      }
+      request.afterRevision = kind.value.revision;
     }
   }
 }

@@ -34,9 +34,11 @@ import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 import { newUuid7 } from "./ids.js";
 import { Client } from "./index.js";
 import { type Answer, failure, type Outcome, proceed } from "./outcomes.js";
+import { type Said, STEPS_MAX, type StepFields, TurnReports } from "./turnReports.js";
 import { positiveMs, sleep } from "./waiting.js";
 
 export type { Answer } from "./outcomes.js";
+export type { StepFields } from "./turnReports.js";
 
 /** Turns at a time: agents wait for models most of the time. */
 export const CONCURRENCY_DEFAULT = 10;
@@ -64,9 +66,18 @@ const WORKER_ID_CHARACTERS_MAX = 128;
 
 /** What a function returns: a text, an outcome, or an outcome with a text, items and steps. */
 export type Result = string | Outcome | Answer;
-export type AgentFunction = (turn: InboxTurn) => Result | Promise<Result>;
+/**
+ * An async generator yields the answer's text in parts, which watchers see at once, and at the end
+ * an outcome if it is not proceed.
+ */
+export type AgentFunction = (
+  turn: InboxTurn,
+) => Result | AsyncIterable<Result> | Promise<Result | AsyncIterable<Result>>;
 
-/** What a worker reports: turn_lost, turn_left, agent_failed, answer_not_taken, lease_not_kept. */
+/**
+ * What a worker reports: turn_lost, turn_left, agent_failed, answer_not_taken, lease_not_kept,
+ * steps_not_reported, report_not_sent.
+ */
 export interface WorkerEvent {
   readonly name: string;
   readonly requestId: string;
@@ -100,6 +111,7 @@ export class InboxTurn {
     readonly item: InboxItem,
     /** Aborted when the turn is no longer this worker's, or when the worker ends. */
     readonly signal: AbortSignal,
+    readonly reports: TurnReports,
   ) {}
 
   /** The whole dispatch: the handoff that led here, a decision, a question. */
@@ -143,6 +155,29 @@ export class InboxTurn {
   /** The trace that this turn continues (W3C); empty if the service does not trace. */
   get traceparent(): string {
     return this.dispatch.traceparent;
+  }
+
+  /**
+   * Reports something that was done, for the history and for watchers that ask for it. It is sent at
+   * once, or 5 s after the report before: what was sent survives a crash. Of a turn 256 steps are
+   * kept. What could not be sent goes with the answer.
+   */
+  step(step: StepFields): void {
+    this.reports.step(step);
+  }
+  /**
+   * Shows the user a line while they wait, such as "still looking". At most 1 KiB. It is stored
+   * nowhere, and a note that cannot be sent is dropped. Never rejects.
+   */
+  async note(text: string): Promise<void> {
+    await this.reports.note(text);
+  }
+  /**
+   * Shows the next part of the answer. It is stored nowhere: return the whole text as well. A
+   * function that yields its text does this by itself.
+   */
+  delta(text: string): void {
+    this.reports.delta(text);
   }
 }
 
@@ -257,7 +292,14 @@ export class Worker {
   /** Answers one turn, or leaves it to another attempt. Never throws. */
   async #work(client: RoutingClient, item: InboxItem, ending: AbortSignal): Promise<void> {
     const over = new AbortController();
-    const turn = new InboxTurn(item, over.signal);
+    const reports: TurnReports = new TurnReports(
+      (said) => this.#tell(client, turn, said, over.signal),
+      item.stepsKnown,
+      (name, error) => {
+        if (!over.signal.aborted) this.#report(name, turn, error);
+      },
+    );
+    const turn = new InboxTurn(item, over.signal, reports);
     const answered = this.#answer(client, turn).then(
       () => "answered" as const,
       async (error: unknown) => {
@@ -280,6 +322,7 @@ export class Worker {
         break;
       default:
     }
+    reports.stop();
     over.abort();
   }
 
@@ -287,8 +330,10 @@ export class Worker {
   async #answer(client: RoutingClient, turn: InboxTurn): Promise<void> {
     const run = this.#functions.get(turn.agentId) as AgentFunction;
     const result = await run(turn);
+    const answer = isStreamed(result) ? await streamed(turn, result) : answerOf(result);
     turn.signal.throwIfAborted();
-    await this.#complete(client, turn, answerOf(result));
+    const steps = [...(await turn.reports.finish()), ...(answer.steps ?? [])].slice(0, STEPS_MAX);
+    await this.#complete(client, turn, { ...answer, steps });
   }
 
   /** Reports an answer, for as long as it takes: the turn's signal ends this if it is lost. */
@@ -357,7 +402,7 @@ export class Worker {
   async #tell(
     client: RoutingClient,
     turn: InboxTurn,
-    act: { extendMs: number } | { release: true },
+    act: { extendMs: number } | { release: true } | Said,
     signal?: AbortSignal,
   ): Promise<KeepTurnResponse> {
     return await client.keepTurn(
@@ -392,6 +437,25 @@ function isPassing(error: unknown): boolean {
   return (
     error instanceof Unavailable || error instanceof DeadlineExceeded || error instanceof Overloaded
   );
+}
+
+function isStreamed(result: Result | AsyncIterable<Result>): result is AsyncIterable<Result> {
+  return typeof result === "object" && result !== null && Symbol.asyncIterator in result;
+}
+
+/** Sends the parts of an answer as they come, and returns the whole. */
+async function streamed(turn: InboxTurn, parts: AsyncIterable<Result>): Promise<Answer> {
+  let last: Answer | undefined;
+  for await (const part of parts) {
+    turn.signal.throwIfAborted();
+    if (last !== undefined) {
+      throw new TypeError("the agent's function yielded something after its outcome");
+    }
+    if (typeof part !== "string") last = answerOf(part);
+    const text = typeof part === "string" ? part : (last?.text ?? "");
+    if (text !== "") turn.delta(text);
+  }
+  return { ...last, text: turn.reports.written };
 }
 
 /** Returns what a function returned as an answer. */

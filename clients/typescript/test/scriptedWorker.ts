@@ -6,7 +6,7 @@
 
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
-import { Client, outcomes } from "../src/index.js";
+import { type Asked, type AskedPart, Client, outcomes } from "../src/index.js";
 import { type InboxTurn, type Result, Worker } from "../src/worker.js";
 
 type Action = Record<string, unknown>;
@@ -22,7 +22,17 @@ async function hang(turn: InboxTurn): Promise<Result> {
   throw new Error("the turn is lost");
 }
 
-async function act(turn: InboxTurn, action: Action): Promise<Result> {
+/** Says what is done, and writes an answer in parts. */
+async function* write(turn: InboxTurn, parts: string[]): AsyncGenerator<Result> {
+  await turn.note("one moment");
+  turn.step({ name: "search", input: "VAT", output: "2 pages" });
+  for (const part of parts) {
+    yield part;
+    await pause(400);
+  }
+}
+
+async function act(turn: InboxTurn, action: Action): Promise<Result | AsyncGenerator<Result>> {
   const [[kind, given]] = Object.entries(action) as [[string, unknown]];
   const text = String(given);
   switch (kind) {
@@ -47,6 +57,20 @@ async function act(turn: InboxTurn, action: Action): Promise<Result> {
         items: [{ contentType: "text/plain", content: { case: "text", value: "more" } }],
         steps: [{ name: "look up", kind: "tool" }],
       };
+    case "write":
+      return write(turn, given as string[]);
+    case "steps":
+      for (const name of given as string[]) turn.step({ name });
+      return "done";
+    case "step_and_die":
+      turn.step({ name: text });
+      await pause(500);
+      process.kill(process.pid, "SIGKILL");
+      return await hang(turn);
+    case "write_and_raise":
+      turn.delta(text);
+      await pause(500);
+      throw new Error(text);
     case "raise":
       throw new Error(text);
     case "nothing":
@@ -84,23 +108,44 @@ async function ask(address: string): Promise<void> {
   const client = new Client(address);
   for await (const line of createInterface({ input: process.stdin })) {
     const { wait_ms: waitMs, ...given } = JSON.parse(line);
+    const fields = {
+      text: given.text,
+      sessionId: given.session_id,
+      userId: given.user_id,
+      ...(given.request_id && { requestId: given.request_id }),
+    };
+    const options = waitMs === undefined ? {} : { waitMs };
     try {
-      const asked = await client.ask(
-        {
-          text: given.text,
-          sessionId: given.session_id,
-          userId: given.user_id,
-          ...(given.request_id && { requestId: given.request_id }),
-        },
-        waitMs === undefined ? {} : { waitMs },
-      );
+      const [asked, read] = given.parts
+        ? await readParts(client.askParts(fields, options))
+        : [await client.ask(fields, options), {}];
       const turns = asked.turns.map((turn) => turn.agentId);
-      say({ text: asked.text, agent_id: asked.agentId, turns });
+      say({ text: asked.text, agent_id: asked.agentId, turns, ...read });
     } catch (error) {
       say({ error: (error as Error).message });
     }
   }
   client.close();
+}
+
+/** Returns the whole answer, and what a user saw of it. */
+async function readParts(parts: AsyncIterable<AskedPart>): Promise<[Asked, object]> {
+  const texts = new Map<string, string>();
+  const notes: string[] = [];
+  let count = 0;
+  let asked: Asked | undefined;
+  for await (const part of parts) {
+    if (part.isNote) {
+      notes.push(part.text);
+    } else if (part.text !== "") {
+      const before = part.replaces ? "" : (texts.get(part.requestId) ?? "");
+      texts.set(part.requestId, before + part.text);
+      count++;
+    }
+    asked = part.asked;
+  }
+  if (asked === undefined) throw new Error("there was no last part");
+  return [asked, { shown: [...texts.values()], notes, in_parts: count > texts.size }];
 }
 
 const [mode, address = "", options = "{}"] = process.argv.slice(2);

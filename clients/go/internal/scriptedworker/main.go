@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
 	"os"
 	"os/signal"
@@ -98,7 +99,25 @@ func work(client *agentrouting.Client) {
 
 func act(ctx context.Context, turn *agentrouting.InboxTurn, kind string, value any) (*agentrouting.Answer, error) {
 	text := fmt.Sprint(value)
+	list, _ := value.([]any)
 	switch kind {
+	case "write":
+		turn.Note("one moment")
+		turn.Step(&v1.Step{Name: "search", Input: "VAT", Output: "2 pages"})
+		for _, part := range list {
+			turn.Delta(fmt.Sprint(part))
+			time.Sleep(400 * time.Millisecond)
+		}
+		return agentrouting.Say(turn.Written()), nil
+	case "steps":
+		for _, name := range list {
+			turn.Step(&v1.Step{Name: fmt.Sprint(name)})
+		}
+		return agentrouting.Say("done"), nil
+	case "write_and_raise":
+		turn.Delta(text)
+		time.Sleep(500 * time.Millisecond)
+		return nil, errors.New(text)
 	case "say":
 		return agentrouting.Say(text), nil
 	case "say_late":
@@ -130,7 +149,11 @@ func act(ctx context.Context, turn *agentrouting.InboxTurn, kind string, value a
 		return nil, errors.New(text)
 	case "nothing":
 		return nil, nil
-	case "die":
+	case "die", "step_and_die":
+		if kind != "die" {
+			turn.Step(&v1.Step{Name: text})
+			time.Sleep(500 * time.Millisecond)
+		}
 		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 			return nil, err
 		}
@@ -149,6 +172,7 @@ func ask(client *agentrouting.Client) {
 			UserID    string `json:"user_id"`
 			RequestID string `json:"request_id"`
 			WaitMs    int64  `json:"wait_ms"`
+			Parts     bool   `json:"parts"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &given); err != nil {
 			log.Fatal(err)
@@ -157,9 +181,17 @@ func ask(client *agentrouting.Client) {
 		if given.WaitMs > 0 {
 			ctx, cancel = context.WithTimeout(context.Background(), time.Duration(given.WaitMs)*time.Millisecond)
 		}
-		asked, err := client.Ask(ctx, &v1.RouteRequest{
+		request := &v1.RouteRequest{
 			SessionId: given.SessionID, UserId: given.UserID, RequestId: given.RequestID, Text: given.Text,
-		})
+		}
+		said := map[string]any{}
+		var asked *agentrouting.Asked
+		var err error
+		if given.Parts {
+			asked, err = readParts(client.AskParts(ctx, request), said)
+		} else {
+			asked, err = client.Ask(ctx, request)
+		}
 		cancel()
 		if err != nil {
 			say(map[string]any{"error": err.Error()})
@@ -169,6 +201,36 @@ func ask(client *agentrouting.Client) {
 		for _, turn := range asked.Turns {
 			turns = append(turns, turn.GetAgentId())
 		}
-		say(map[string]any{"text": asked.Text(), "agent_id": asked.AgentID(), "turns": turns})
+		said["text"], said["agent_id"], said["turns"] = asked.Text(), asked.AgentID(), turns
+		say(said)
 	}
+}
+
+// readParts returns the whole answer, and puts what a user saw of it into said.
+func readParts(parts iter.Seq2[*agentrouting.AskedPart, error], said map[string]any) (*agentrouting.Asked, error) {
+	var asked *agentrouting.Asked
+	places, shown, notes, count := map[string]int{}, []string{}, []string{}, 0
+	for part, err := range parts {
+		switch {
+		case err != nil:
+			return nil, err
+		case part.IsNote:
+			notes = append(notes, part.Text)
+		case part.Text != "":
+			place, isKnown := places[part.RequestID]
+			if !isKnown {
+				place = len(shown)
+				places[part.RequestID] = place
+				shown = append(shown, "")
+			}
+			if part.Replaces {
+				shown[place] = ""
+			}
+			shown[place] += part.Text
+			count++
+		}
+		asked = part.Asked
+	}
+	said["shown"], said["notes"], said["in_parts"] = shown, notes, count > len(shown)
+	return asked, nil
 }

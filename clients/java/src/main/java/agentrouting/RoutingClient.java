@@ -32,9 +32,7 @@ import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ChannelCredentials;
 import io.grpc.ClientInterceptors;
-import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
-import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
@@ -46,11 +44,8 @@ import java.io.File;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.time.Duration;
-import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
@@ -78,17 +73,6 @@ public final class RoutingClient implements AutoCloseable {
   /** How long a user waits for the routing decision, before the client decides alone. */
   public static final Duration TIMEOUT_DEFAULT = Duration.ofSeconds(5);
 
-  /** Error details are at most 4 KB, and the message next to them is percent-encoded. */
-  private static final int METADATA_BYTES_MAX = 32 * 1024;
-
-  /** The service accepts pings on an idle connection at most every 30 s. */
-  private static final long KEEPALIVE_S = 60;
-
-  private static final long KEEPALIVE_TIMEOUT_S = 20;
-
-  /** gRPC itself waits 1 s to two minutes before it connects again, while a user waits. */
-  private static final long RECONNECT_NANOS_MIN = TimeUnit.MILLISECONDS.toNanos(100);
-
   private static final Metadata.Key<String> REPLAYED =
       Metadata.Key.of("agent-routing-replayed", Metadata.ASCII_STRING_MARSHALLER);
   private static final Metadata.Key<String> TENANT =
@@ -100,44 +84,14 @@ public final class RoutingClient implements AutoCloseable {
   final KnownAgents known; // null: no fallback
   private final Circuit circuit = new Circuit();
   private final Duration timeout;
-  private final ManagedChannel connection;
-  private final Channel channel;
-  private final CallOptions callOptions;
-  private final AtomicLong lastReconnectNanos = new AtomicLong(System.nanoTime());
-  private volatile boolean isAway;
-  private volatile boolean isClosed;
+  private final Wire wire;
 
   private RoutingClient(Builder chosen) {
     target = chosen.target;
     timeout = chosen.timeout;
     retry = chosen.retry;
     known = chosen.fallback == null ? null : new KnownAgents(chosen.fallback);
-    ManagedChannelBuilder<?> builder =
-        Grpc.newChannelBuilder(target, chosen.credentials)
-            .userAgent("agent-routing-java/" + VERSION)
-            .keepAliveTime(KEEPALIVE_S, TimeUnit.SECONDS)
-            .keepAliveTimeout(KEEPALIVE_TIMEOUT_S, TimeUnit.SECONDS)
-            .maxInboundMetadataSize(METADATA_BYTES_MAX)
-            // The client repeats calls itself: it knows which are safe, and the service's delays.
-            .disableRetry();
-    if (target.startsWith("dns:")) {
-      // Spreads calls over the replicas that report themselves ready.
-      builder.defaultServiceConfig(
-          Map.of(
-              "loadBalancingConfig",
-              List.of(Map.of("round_robin", Map.of())),
-              "healthCheckConfig",
-              Map.of("serviceName", RoutingServiceGrpc.SERVICE_NAME)));
-    }
-    chosen.channelSettings.accept(builder);
-    connection = builder.build();
-    channel =
-        ClientInterceptors.intercept(
-            connection, MetadataUtils.newAttachHeadersInterceptor(chosen.headers));
-    callOptions =
-        chosen.tokens == null
-            ? CallOptions.DEFAULT
-            : CallOptions.DEFAULT.withCallCredentials(chosen.tokens);
+    wire = new Wire(target, chosen.credentials, chosen.headers, chosen.tokens, chosen.channelSettings);
   }
 
   /** Returns a client with default settings, over plain text: for loopback and meshes. */
@@ -260,13 +214,7 @@ public final class RoutingClient implements AutoCloseable {
   /** Closes the connection; calls, watches and streams on their way fail. */
   @Override
   public void close() {
-    isClosed = true;
-    connection.shutdownNow();
-    try {
-      connection.awaitTermination(1, TimeUnit.SECONDS);
-    } catch (InterruptedException interrupted) {
-      Thread.currentThread().interrupt();
-    }
+    wire.close();
   }
 
   /**
@@ -274,7 +222,7 @@ public final class RoutingClient implements AutoCloseable {
    * generated AdminServiceGrpc. Calls on it have no repeats and no deadline.
    */
   public Channel channel() {
-    return channel;
+    return wire.channel;
   }
 
   /**
@@ -394,7 +342,7 @@ public final class RoutingClient implements AutoCloseable {
 
   /** As the next one, for {@link Asked#WAIT_DEFAULT}. */
   public Asked ask(RouteRequest request) {
-    return Asked.by(this, request, Asked.WAIT_DEFAULT);
+    return ask(request, Asked.WAIT_DEFAULT);
   }
 
   /**
@@ -405,7 +353,23 @@ public final class RoutingClient implements AutoCloseable {
    * @throws IllegalArgumentException if the agent has no inbox, and the store is older than format 2
    */
   public Asked ask(RouteRequest request, Duration wait) {
-    return Asked.by(this, request, wait);
+    return Asking.answer(this, request, wait);
+  }
+
+  /** As the next one, for {@link Asked#WAIT_DEFAULT}. */
+  public Asked askParts(RouteRequest request, Consumer<AskedPart> reader) {
+    return askParts(request, Asked.WAIT_DEFAULT, reader);
+  }
+
+  /**
+   * Asks as {@link #ask(RouteRequest, Duration)} does, and meanwhile gives the reader the answer as
+   * it is written, with notes for the user, in this thread.
+   *
+   * <p>Parts are best effort: those of the whole answer that did not come before come at its end.
+   * Agents that send no parts come as one part.
+   */
+  public Asked askParts(RouteRequest request, Duration wait, Consumer<AskedPart> reader) {
+    return Asking.inParts(this, request, wait, reader);
   }
 
   /** Approves or rejects what a paused task is waiting for. */
@@ -523,11 +487,11 @@ public final class RoutingClient implements AutoCloseable {
       AtomicReference<Metadata> trailers = new AtomicReference<>();
       Channel listening =
           ClientInterceptors.intercept(
-              channel,
+              wire.channel,
               MetadataUtils.newAttachHeadersInterceptor(info.headers),
               MetadataUtils.newCaptureMetadataInterceptor(headers, trailers));
       CallOptions options =
-          callOptions.withDeadlineAfter(call.remainingNanos(), TimeUnit.NANOSECONDS);
+          wire.callOptions.withDeadlineAfter(call.remainingNanos(), TimeUnit.NANOSECONDS);
       try {
         A answer = ClientCalls.blockingUnaryCall(listening, method, options, request);
         Metadata after = trailers.get();
@@ -556,7 +520,7 @@ public final class RoutingClient implements AutoCloseable {
 
   /** Records an answer. */
   void succeeded(Message request, Message answer) {
-    isAway = false;
+    wire.isAway = false;
     throttle.succeeded();
     circuit.succeeded();
     if (known != null) {
@@ -572,7 +536,7 @@ public final class RoutingClient implements AutoCloseable {
       }
       return -1;
     }
-    isAway = true;
+    wire.isAway = true;
     if (!throttle.mayRetry() || call.attempts >= retry.attemptsMax()) {
       return -1;
     }
@@ -581,27 +545,22 @@ public final class RoutingClient implements AutoCloseable {
     return waitNanos < call.remainingNanos() ? waitNanos : -1;
   }
 
-  /** Makes gRPC connect at once, without its own wait, if the service was away. */
   void connectAgainIfAway() {
-    long last = lastReconnectNanos.get();
-    long now = System.nanoTime();
-    if (isAway && now - last >= RECONNECT_NANOS_MIN && lastReconnectNanos.compareAndSet(last, now)) {
-      connection.resetConnectBackoff();
-    }
+    wire.connectAgainIfAway();
   }
 
   void wasAway() {
-    isAway = true;
+    wire.isAway = true;
   }
 
   void throwIfClosed() {
-    if (isClosed) {
+    if (wire.isClosed) {
       throw closed();
     }
   }
 
   boolean isClosed() {
-    return isClosed;
+    return wire.isClosed;
   }
 
   IllegalStateException closed() {
@@ -610,6 +569,6 @@ public final class RoutingClient implements AutoCloseable {
   }
 
   CallOptions callOptions() {
-    return callOptions;
+    return wire.callOptions;
   }
 }

@@ -39,23 +39,12 @@ public final class Watch implements Iterator<Change>, Iterable<Change>, AutoClos
   @Override
   public boolean hasNext() {
     while (next == null && !connections.isClosed()) {
-      hasNextWithin(LONG);
+      WatchSessionResponse response = connections.next(LONG);
+      if (response != null) {
+        received(response);
+      }
     }
     return next != null && !connections.isClosed();
-  }
-
-  /** Waits for the next change for a limited time. */
-  boolean hasNextWithin(Duration timeout) {
-    long lateNanos = System.nanoTime() + timeout.toNanos();
-    while (next == null) {
-      WatchSessionResponse response =
-          connections.next(Duration.ofNanos(Math.max(0, lateNanos - System.nanoTime())));
-      if (response == null) {
-        return false;
-      }
-      received(response);
-    }
-    return true;
   }
 
   @Override

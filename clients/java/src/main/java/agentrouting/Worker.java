@@ -7,11 +7,14 @@ import agentrouting.v1.KeepTurnResponse;
 import agentrouting.v1.KeepTurnStatus;
 import agentrouting.v1.ProceedOutcome;
 import agentrouting.v1.RoutingServiceGrpc;
+import agentrouting.v1.Step;
 import agentrouting.v1.WatchInboxRequest;
 import agentrouting.v1.WatchInboxResponse;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
@@ -251,7 +254,7 @@ public final class Worker {
         new Thread(
             () -> {
               try {
-                work(threads, new InboxTurn(item));
+                work(threads, reporting(threads, new InboxTurn(item)));
               } catch (InterruptedException interrupted) {
                 giveBack(new InboxTurn(item));
               } finally {
@@ -261,6 +264,19 @@ public final class Worker {
             "inbox-turn");
     running.put(token, work);
     work.start();
+  }
+
+  private InboxTurn reporting(ExecutorService threads, InboxTurn turn) {
+    return turn.reportingTo(
+        new TurnReports(
+            said -> tell(turn, said),
+            turn.item().getStepsKnown(),
+            threads,
+            (event, error) -> {
+              if (!turn.isLost()) {
+                report(System.Logger.Level.WARNING, event, turn, error);
+              }
+            }));
   }
 
   private void awaitRunning(Duration timeout) {
@@ -310,8 +326,11 @@ public final class Worker {
       throw new IllegalStateException(
           "the agent's function returned null; return an answer, made with Answers");
     }
+    List<Step> rest = new ArrayList<>(turn.reports().finish());
     if (!turn.isLost()) {
-      complete(turn, answer);
+      rest.addAll(answer.getStepsList());
+      rest = rest.subList(0, Math.min(rest.size(), TurnReports.STEPS_MAX));
+      complete(turn, answer.clearSteps().addAllSteps(rest));
     }
   }
 

@@ -17,8 +17,12 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * A worker whose agents do what a message says, and a frontend that asks; see
@@ -68,10 +72,29 @@ final class ScriptedWorker {
             JsonArray actions = script.getAsJsonArray(script.has(own) ? own : agentId);
             int place = Math.min(turn.attempt(), actions.size()) - 1;
             var action = actions.get(place).getAsJsonObject().entrySet().iterator().next();
-            return act(turn, action.getKey(), action.getValue().getAsString());
+            JsonElement given = action.getValue();
+            return given.isJsonArray()
+                ? say(turn, action.getKey(), given.getAsJsonArray())
+                : act(turn, action.getKey(), given.getAsString());
           });
     }
     worker.run();
+  }
+
+  /** Says what is done, while it is done. */
+  private static CompleteTurnRequest.Builder say(InboxTurn turn, String kind, JsonArray texts)
+      throws InterruptedException {
+    if (kind.equals("steps")) {
+      texts.forEach(name -> turn.step(name.getAsString(), "", ""));
+      return Answers.say("done");
+    }
+    turn.note("one moment");
+    turn.step("search", "VAT", "2 pages");
+    for (JsonElement part : texts) {
+      turn.delta(part.getAsString());
+      Thread.sleep(400);
+    }
+    return Answers.say(turn.written());
   }
 
   private static CompleteTurnRequest.Builder act(InboxTurn turn, String kind, String text)
@@ -101,6 +124,15 @@ final class ScriptedWorker {
       case "raise":
         throw new IllegalStateException(text);
       case "nothing":
+        return null;
+      case "write_and_raise":
+        turn.delta(text);
+        Thread.sleep(500);
+        throw new IllegalStateException(text);
+      case "step_and_die":
+        turn.step(text, "", "");
+        Thread.sleep(500);
+        kill();
         return null;
       case "die":
         kill(); // The JVM's own end would run its hooks.
@@ -142,12 +174,40 @@ final class ScriptedWorker {
               ? Duration.ofMillis(given.get("wait_ms").getAsLong())
               : Asked.WAIT_DEFAULT;
       try {
-        Asked asked = client.ask(request, wait);
+        Map<String, Object> said = new HashMap<>();
+        Asked asked =
+            given.has("parts") ? readParts(client, request, wait, said) : client.ask(request, wait);
         List<String> turns = asked.turns().stream().map(Turn::getAgentId).toList();
-        say(Map.of("text", asked.text(), "agent_id", asked.agentId(), "turns", turns));
+        said.putAll(Map.of("text", asked.text(), "agent_id", asked.agentId(), "turns", turns));
+        say(said);
       } catch (RuntimeException error) {
         say(Map.of("error", String.valueOf(error.getMessage())));
       }
     }
+  }
+
+  /** Returns the whole answer, and puts what a user saw of it into said. */
+  private static Asked readParts(
+      RoutingClient client, RouteRequest request, Duration wait, Map<String, Object> said) {
+    Map<String, String> texts = new LinkedHashMap<>();
+    List<String> notes = new ArrayList<>();
+    AtomicInteger count = new AtomicInteger();
+    Asked asked =
+        client.askParts(
+            request,
+            wait,
+            part -> {
+              if (part.isNote()) {
+                notes.add(part.text());
+              } else {
+                String before = part.replaces() ? "" : texts.getOrDefault(part.requestId(), "");
+                texts.put(part.requestId(), before + part.text());
+                count.incrementAndGet();
+              }
+            });
+    said.put("shown", List.copyOf(texts.values()));
+    said.put("notes", notes);
+    said.put("in_parts", count.get() > texts.size());
+    return asked;
   }
 }
