@@ -167,8 +167,13 @@ packages: $(INSTALLED) ## build what users install into dist/: wheels, npm, Go, 
 	@$(BIN)/python scripts/client_packages.py
 
 .PHONY: release
-release: $(INSTALLED) ## build and check all that a release publishes (key=PRIVATE.pem signs it)
-	@$(BIN)/python scripts/release.py $(if $(key),--sign $(key))
+release: $(INSTALLED) ## build and check all that a release publishes (key=PRIVATE.pem signs, image=no)
+	@$(BIN)/python scripts/release.py $(if $(filter no,$(image)),--without-image) $(if $(key),--sign $(key))
+
+# Needs buildah and mmdebstrap: scripts/toolchains.sh image. Docker builds deploy/Dockerfile without.
+.PHONY: image
+image: $(INSTALLED) ## build the image of Debian's packages, without Docker, into dist/image
+	@$(BIN)/python scripts/image.py
 
 .PHONY: chart
 chart: $(INSTALLED) ## package the Helm chart into dist/

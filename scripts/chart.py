@@ -11,27 +11,28 @@ from __future__ import annotations
 import gzip
 import io
 import re
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.image import built_at  # noqa: E402 - from a script, the root is not on the path
+
 CHART: Final = ROOT / "deploy" / "helm"
 
 
 def main() -> int:
     """Package it."""
-    words = ["git", "show", "--no-patch", "--format=%ct"]
-    committed_at = subprocess.check_output(words, cwd=ROOT, text=True)
-    path = package(ROOT / "dist", int(committed_at))
+    path = package(ROOT / "dist")
     print(f"{path.stat().st_size:>10,}  {path.relative_to(ROOT)}")
     return 0
 
 
-def package(output: Path, built_at: int) -> Path:
-    """Write NAME-VERSION.tgz of the chart into a folder. built_at: the time of all its files."""
+def package(output: Path) -> Path:
+    """Write NAME-VERSION.tgz of the chart into a folder."""
     output.mkdir(parents=True, exist_ok=True)
     text = (CHART / "Chart.yaml").read_text(encoding="utf-8")
     name, version = (
@@ -44,7 +45,7 @@ def package(output: Path, built_at: int) -> Path:
         for path in sorted(files, key=lambda path: path.name != "Chart.yaml"):
             entry = tarfile.TarInfo(f"{name}/{path.relative_to(CHART).as_posix()}")
             entry.size = path.stat().st_size
-            entry.mtime = built_at
+            entry.mtime = int(built_at())
             entry.mode = 0o644
             opened.addfile(entry, io.BytesIO(path.read_bytes()))
     packed = output / f"{name}-{version}.tgz"

@@ -11,8 +11,9 @@ trap 'rm -rf "$scratch"' EXIT
 "$python" -m venv "$scratch/venv"
 pip="$scratch/venv/bin/python -m pip --quiet --disable-pip-version-check"
 $pip install --upgrade pip
-# virtualenv stands in where Python has no venv module.
-$pip install --editable clients/python --editable topics_embeddings --editable ".[embeddings]" --group dev virtualenv
+# virtualenv stands in where Python has no venv module; redis needs async-timeout on Python before
+# 3.11.3, such as the image's.
+$pip install --editable clients/python --editable topics_embeddings --editable ".[embeddings]" --group dev virtualenv async-timeout
 
 {
     printf '# The exact versions that the tests ran with. Made by: make constraints\n'

@@ -2,6 +2,7 @@
 """Build a release into dist/ and check it, or verify one that is there.
 
     .venv/bin/python scripts/release.py                       build and check
+    .venv/bin/python scripts/release.py --without-image       all but the image
     .venv/bin/python scripts/release.py --sign PRIVATE.pem    also sign the lists
     .venv/bin/python scripts/release.py --verify DIST         compare each file with its hash
     .venv/bin/python scripts/release.py --verify DIST --key PUBLIC.pem    also check the signatures
@@ -9,8 +10,9 @@
 
 A release is what one commit builds: a tree with changes is refused, and so is a version without
 notes in the changelog. DIST/SHA256SUMS has the hash of each file, and DIST/provenance.json is an
-in-toto statement with SLSA's predicate: files, commit, version, builder. The file *.cdx.json is
-a bill of materials of the wheels: CycloneDX. The image is not part of a release.
+in-toto statement with SLSA's predicate: files, commit, version, builder. The files *.cdx.json are
+bills of materials: CycloneDX, of the wheels and of the image. The image follows Debian's security
+updates, so it is not part of --rebuild.
 """
 
 from __future__ import annotations
@@ -33,16 +35,18 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scripts import chart, sbom, signatures  # noqa: E402 - the root is not on the path
+from scripts import chart, image, sbom, signatures  # noqa: E402 - the root is not on the path
 from scripts.client_packages import version  # noqa: E402 - as above
 from scripts.package_names import NAMES, stand_ins  # noqa: E402 - as above
 
 DIST: Final = ROOT / "dist"
 SUMS: Final = "SHA256SUMS"
 PROVENANCE: Final = "provenance.json"
+IMAGE_FOLDER: Final = "image"
 # What builds the files, and at which versions.
 MATERIALS: Final = (
     "requirements/constraints.txt",
+    "deploy/Dockerfile",
     "clients/typescript/package-lock.json",
     "clients/go/go.sum",
     "clients/java/pom.xml",
@@ -61,6 +65,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--without-image", action="store_true", help="build all but the image")
     parser.add_argument("--sign", type=Path, metavar="KEY", help="a private key on P-256, in PEM")
     parser.add_argument("--verify", type=Path, metavar="DIST", help="compare a release's files")
     parser.add_argument("--key", type=Path, help="with --verify: the public key of the signatures")
@@ -74,8 +79,8 @@ def main() -> int:
             if arguments.rebuild:
                 rebuild(arguments.verify)
         else:
-            release(arguments.sign)
-    except (ReleaseError, sbom.SbomError, signatures.SignatureError) as error:
+            release(with_image=not arguments.without_image, key=arguments.sign)
+    except (ReleaseError, image.ImageError, sbom.SbomError, signatures.SignatureError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as failed:
@@ -84,7 +89,7 @@ def main() -> int:
     return 0
 
 
-def release(key: Path | None) -> None:
+def release(*, with_image: bool, key: Path | None) -> None:
     """Build everything from a clean commit, and write the hashes and the provenance.
 
     key: the private key that signs the lists, or None.
@@ -94,6 +99,11 @@ def release(key: Path | None) -> None:
     run([sys.executable, "scripts/set_version.py", "--check"])
     run([sys.executable, "scripts/package_names.py", "--check"])
     build(commit)
+    left_out = "as asked" if not with_image else image.missing()
+    if left_out:
+        print(f"image: left out, {left_out}")
+    else:
+        image.build(DIST / IMAGE_FOLDER)
     write_lists(DIST, commit)
     for path in signed_files(DIST) if key else ():
         signatures.sign(path, key)
@@ -108,10 +118,12 @@ def build(commit: str) -> None:
     """Build all files into dist/. All archives have the commit's time, so that bytes repeat."""
     built_at = output(["git", "show", "--no-patch", "--format=%ct", commit])
     environment = {"SOURCE_DATE_EPOCH": built_at}
+    # What runs in this process reads it, too.
+    os.environ |= environment
     run([sys.executable, "scripts/dist.py", "--build"], environment)
     languages = ["typescript", "go", "java"]
     run([sys.executable, "scripts/client_packages.py", "--release", *languages], environment)
-    chart.package(DIST, int(built_at))
+    chart.package(DIST)
     bom = sbom.of_wheels(DIST.glob("*.whl"), version(), int(built_at))
     sbom.write(bom, DIST / f"agent-routing-{version()}-wheels{sbom.SUFFIX}")
 
@@ -249,7 +261,11 @@ def rebuild(dist: Path) -> None:
     commit = commit_of(statement)
     if clean_commit() != commit:
         raise ReleaseError(f"check out {commit} first: the release is of that commit")
-    expected = files_of(dist)
+    expected = {
+        name: digest
+        for name, digest in files_of(dist).items()
+        if not name.startswith(f"{IMAGE_FOLDER}/")
+    }
     with aside(dist):
         build(commit)
         problems = list(differences(expected, files_of(DIST)))

@@ -1,6 +1,6 @@
-"""The bill of materials of a release's wheels: CycloneDX 1.6.
+"""The bills of materials of a release: CycloneDX 1.6, of the image and of the wheels.
 
-It is checked against CycloneDX's own schema as it is written and as it is verified.
+Each is checked against CycloneDX's own schema as it is written and as it is verified.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from email.parser import HeaderParser
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any, Final
@@ -41,8 +42,8 @@ class SbomError(Exception):
 def of_wheels(wheels: Iterable[Path], version: str, built_at: int) -> Bom:
     """Return the wheels with their hashes, and all that they need at the versions of the tests."""
     named = {canonicalize_name(path.name.split("-")[0]): path for path in wheels}
-    found = installed()
-    needed = dependencies(found, roots(found))
+    found = installed(None)
+    needed = dependencies(found, roots(found), {})
     components = {name: python_component(found[name]) for name in needed}
     for name, path in named.items():
         components[name].hashes.add(sha256(path))
@@ -55,9 +56,45 @@ def of_wheels(wheels: Iterable[Path], version: str, built_at: int) -> Bom:
     return bom
 
 
-def installed() -> dict[str, Distribution]:
-    """Return the distributions of this environment, at the versions of the tests."""
-    return {canonicalize_name(each.metadata["Name"]): each for each in distributions()}
+def of_image(root: Path, archive: Path, digest: str, version: str, built_at: int) -> Bom:
+    """Return the Debian and Python packages in an image. digest: that of its manifest."""
+    (packages,) = root.glob("opt/agent-routing/lib/python3*/site-packages")
+    found = installed(packages)
+    environment = {
+        "python_version": packages.parent.name.removeprefix("python"),
+        "python_full_version": python_of(root / "opt/agent-routing"),
+    }
+    needed = dependencies(found, roots(found), environment)
+    components = {name: python_component(each) for name, each in found.items()}
+    product = Component(
+        type=ComponentType.CONTAINER,
+        name="agent-routing",
+        version=version,
+        purl=PackageURL("oci", None, "agent-routing", digest),
+        hashes=[sha256(archive)],
+        properties=[Property(name=FILE_PROPERTY, value=f"image/{archive.name}")],
+        bom_ref="image",
+    )
+    debian = list(debian_components(root))
+    bom = bom_of(product, [*components.values(), *debian], built_at)
+    register(bom, product, components, needed, [SERVICE])
+    bom.register_dependency(product, debian)
+    return bom
+
+
+def installed(folder: Path | None) -> dict[str, Distribution]:
+    """Return the distributions of a site-packages folder, or of this Python."""
+    found = distributions() if folder is None else distributions(path=[str(folder)])
+    return {canonicalize_name(each.metadata["Name"]): each for each in found}
+
+
+def python_of(environment: Path) -> str:
+    """Return the version of Python with which a virtual environment was made."""
+    for line in (environment / "pyvenv.cfg").read_text("utf-8").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "version":
+            return value.strip()
+    raise SbomError(f"{environment}/pyvenv.cfg names no version of Python")
 
 
 def roots(found: Mapping[str, Distribution]) -> dict[str, frozenset[str]]:
@@ -67,7 +104,9 @@ def roots(found: Mapping[str, Distribution]) -> dict[str, frozenset[str]]:
 
 
 def dependencies(
-    found: Mapping[str, Distribution], start: Mapping[str, frozenset[str]]
+    found: Mapping[str, Distribution],
+    start: Mapping[str, frozenset[str]],
+    environment: Mapping[str, str],
 ) -> dict[str, set[str]]:
     """Return what each distribution needs, from some on. Raises SbomError if one is missing."""
     edges: dict[str, set[str]] = {}
@@ -81,7 +120,7 @@ def dependencies(
         needed = edges.setdefault(name, set())
         for requirement in map(Requirement, found[name].requires or []):
             marker = requirement.marker
-            if marker and not marker.evaluate({"extra": extra}):
+            if marker and not marker.evaluate({**environment, "extra": extra}):
                 continue
             other = canonicalize_name(requirement.name)
             if other not in found:
@@ -141,6 +180,34 @@ def licence_of(found: Distribution) -> str | None:
     prefix = "License :: OSI Approved :: "
     classifiers = data.get_all("Classifier") or []
     return next((each.removeprefix(prefix) for each in classifiers if prefix in each), None)
+
+
+def debian_components(root: Path) -> Iterator[Component]:
+    """Yield the packages that dpkg has installed."""
+    release = dict(
+        line.split("=", 1)
+        for line in (root / "etc/os-release").read_text("utf-8").splitlines()
+        if "=" in line
+    )
+    distro = f"debian-{release['VERSION_ID'].strip(chr(34))}"
+    for paragraph in (root / "var/lib/dpkg/status").read_text("utf-8").split("\n\n"):
+        package = HeaderParser().parsestr(paragraph.strip())
+        if package["Status"] != "install ok installed":
+            continue
+        address = PackageURL(
+            "deb",
+            "debian",
+            package["Package"],
+            package["Version"],
+            {"arch": package["Architecture"], "distro": distro},
+        )
+        yield Component(
+            type=ComponentType.LIBRARY,
+            name=package["Package"],
+            version=package["Version"],
+            purl=address,
+            bom_ref=address.to_string(),
+        )
 
 
 def bom_of(product: Component, components: Iterable[Component], built_at: int) -> Bom:

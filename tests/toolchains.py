@@ -177,6 +177,15 @@ def _prometheus() -> Toolchain:
     return Toolchain("prometheus", version, {"prometheus": program})
 
 
+def _image() -> Toolchain:
+    """What scripts/image.py runs."""
+    buildah = _program("buildah")
+    version = _version(buildah, "--version")
+    _new_enough("buildah", version, BUILDAH_OLDEST)
+    programs = {name: _program(name) for name in ("mmdebstrap", "runc")}
+    return Toolchain("image", version, {"buildah": buildah, **programs})
+
+
 def _go_program(name: str, oldest: tuple[int, ...], *arguments: str) -> Toolchain:
     """A program that scripts/toolchains.sh builds from the Go module proxy."""
     program = _program(name, OWN_PROGRAMS)
@@ -190,6 +199,7 @@ JAVA_OLDEST = (17,)
 MAVEN_OLDEST = (3, 8)  # Debian 12's.
 NODE_OLDEST = (20, 19)  # What Vite asks for; the client itself runs on every 20.
 CHROMIUM_OLDEST = (120,)
+BUILDAH_OLDEST = (1, 28)  # Debian 12's.
 HELM_OLDEST = (3, 14)  # Older ones do not know --kube-version 1.30's objects.
 ACTIONLINT_OLDEST = (1, 7)
 PROMETHEUS_OLDEST = (2, 42)  # Debian 12's; exemplars came with 2.26.
@@ -200,6 +210,7 @@ PROBES: Mapping[str, Callable[[], Toolchain]] = {
     "node": _node,
     "chromium": _chromium,
     "prometheus": _prometheus,
+    "image": _image,
     "helm": lambda: _go_program("helm", HELM_OLDEST, "version", "--short"),
     "actionlint": lambda: _go_program("actionlint", ACTIONLINT_OLDEST, "-version"),
 }
