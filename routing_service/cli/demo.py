@@ -55,8 +55,9 @@ def demo(
     """Show a whole conversation on a web page, and join in.
 
     A scripted user talks to scripted agents; your first message takes over. The server is the one
-    of agent-routing serve, with a store of its own that is removed at the end. Ctrl-C ends the
-    demo. No model and no network are needed.
+    of agent-routing serve, with a store of its own that is removed at the end. With the extra web
+    it also has the operators' console, whose address is printed. Ctrl-C ends the demo. No model and
+    no network are needed.
     """
     # gRPC reads it when it is imported: the demo reports connection errors itself.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

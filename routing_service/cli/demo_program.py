@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import typer
@@ -20,7 +21,12 @@ from routing_service.cli.chat_program import play_turn, story_differences
 from routing_service.cli.chat_screen import JsonScreen, Screen, TextScreen
 from routing_service.cli.conversation import Conversation, Happening, Speaker
 from routing_service.cli.demo_listener import DemoFeed, demo_listener
-from routing_service.cli.embedded_server import leave_by_interrupt, server_in_thread
+from routing_service.cli.doctor_extras import WEB_MODULES, is_installed
+from routing_service.cli.embedded_server import (
+    leave_by_interrupt,
+    server_and_console_in_thread,
+    server_in_thread,
+)
 from routing_service.cli.failure import EXIT_FAILED, CommandFailed
 from routing_service.examples import EXAMPLES
 from routing_service.examples.stories import STORIES
@@ -29,6 +35,7 @@ from routing_service.ids import new_uuid7
 from routing_service.storage.store import StoreError
 
 _TAKEN_OVER: Final = "The conversation is yours. /agents lists who can help."
+_NO_CONSOLE: Final = 'no console: pip install "agent-routing-service[web]" adds it'
 _OVER: Final = "The story is over; the conversation is yours. /agents lists who can help."
 
 
@@ -53,7 +60,7 @@ def run_demo(options: DemoOptions) -> None:
     feed = DemoFeed()
     try:
         with (
-            server_in_thread(EXAMPLES[story.example].registry_path) as target,
+            _server(EXAMPLES[story.example].registry_path) as (target, console_url),
             Client(target, retry=RetryPolicy(attempts_max=3, backoff_first_s=0.1)) as client,
             _page(feed, options) as url,
         ):
@@ -62,8 +69,10 @@ def run_demo(options: DemoOptions) -> None:
             session_id = conversation.speaker.session_id
             screen = _BothScreens(feed)
             screen.opened(story.title, f"Session {session_id}, server {target}")
-            feed.publish(_opening(story.title, session_id, target, client.list_agents()))
+            opening = _opening(story.title, session_id, target, client.list_agents())
+            feed.publish(opening | {"console_url": console_url})
             typer.echo(f"demo on {url}")
+            typer.echo(f"console on {console_url}" if console_url else _NO_CONSOLE)
             sys.stdout.flush()
             if sys.stdout.isatty() if options.browser is None else options.browser:
                 webbrowser.open(url)
@@ -74,6 +83,17 @@ def run_demo(options: DemoOptions) -> None:
         return
     if not went_well:
         raise typer.Exit(EXIT_FAILED)
+
+
+@contextmanager
+def _server(registry: Path) -> Iterator[tuple[str, str]]:
+    """Serve; give the target, and the console's URL or "" if the extra web is not installed."""
+    if all(map(is_installed, WEB_MODULES)):
+        with server_and_console_in_thread(registry) as (target, console_url):
+            yield target, console_url
+    else:
+        with server_in_thread(registry) as target:
+            yield target, ""
 
 
 @contextmanager

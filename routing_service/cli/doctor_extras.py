@@ -13,13 +13,13 @@ from routing_service.cli.doctor_checks import Finding
 from routing_service.settings.settings import Settings
 from routing_service.telemetry.otlp import MODULES as OTEL_MODULES
 
-_WEB: Final = ("connectrpc", "h11", "protobuf", "starlette", "uvicorn")
+WEB_MODULES: Final = ("connectrpc", "h11", "protobuf", "starlette", "uvicorn")
 
 _NEEDS: Final[tuple[tuple[str, Callable[[Settings], bool], str, tuple[str, ...]], ...]] = (
     ("traces", lambda it: it.traces != "off", "otel", OTEL_MODULES),
     ("metrics", lambda it: it.metrics != "off", "otel", OTEL_MODULES),
-    ("web_listen", lambda it: bool(it.web_listen), "web", _WEB),
-    ("console_listen", lambda it: bool(it.console_listen), "web", _WEB),
+    ("web_listen", lambda it: bool(it.web_listen), "web", WEB_MODULES),
+    ("console_listen", lambda it: bool(it.console_listen), "web", WEB_MODULES),
     ("sign_in", lambda it: "oidc" in it.sign_in, "oidc", ("jwt", "cryptography")),
     ("sign_in", lambda it: "mtls" in it.sign_in, "mtls", ("cryptography",)),
 )
@@ -30,7 +30,7 @@ def extras(settings: Settings) -> Iterator[Finding]:
     """Check that the settings' extras are installed; the server would refuse to start."""
     used = [row for row in _NEEDS if row[1](settings)]
     for name, _, extra, modules in used:
-        missing = [module for module in modules if not _is_installed(module)]
+        missing = [module for module in modules if not is_installed(module)]
         value = getattr(settings, name)
         if missing:
             yield Finding(
@@ -44,7 +44,8 @@ def extras(settings: Settings) -> Iterator[Finding]:
             yield Finding("extras", "ok", f"{extra}, for {name}")
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Return whether a module can be found; it is not imported."""
     try:
         return find_spec(module) is not None
     except (ModuleNotFoundError, ValueError):

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -84,6 +84,14 @@ async def embedded_server(
     detector: as the setting topic_detector, with the time that it needs. Raises what
     RoutingServer.start does.
     """
+    async with _served(registry, store_url, detector) as server:
+        yield server.address
+
+
+@asynccontextmanager
+async def _served(
+    registry: str | Path, store_url: str = "", detector: str = "", console_listen: str = ""
+) -> AsyncIterator[RoutingServer]:
     # The person who runs a command needs only the server's errors.
     configure_logging("error", "auto")
     with tempfile.TemporaryDirectory(prefix="agent-routing-") as folder:
@@ -91,6 +99,7 @@ async def embedded_server(
             listen="127.0.0.1:0",
             store=store_url or f"sqlite:///{Path(folder, 'sessions.db')}",
             agents=str(registry),
+            console_listen=console_listen,
             log_level="error",
             topic_detector=detector,
             topic_detector_limit_s=DETECTOR_LIMIT_S if detector else 0.05,
@@ -98,7 +107,7 @@ async def embedded_server(
         )
         server = await RoutingServer.start(settings, load_model=_patient_model)
         try:
-            yield server.address
+            yield server
         finally:
             stopping = asyncio.ensure_future(server.stop())
             try:
@@ -112,12 +121,25 @@ async def embedded_server(
 @contextmanager
 def server_in_thread(registry: str | Path, store_url: str = "") -> Iterator[str]:
     """Serve as embedded_server does, for a program that blocks, such as on keyboard input."""
-    serving: Future[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    with _in_thread(_served(registry, store_url)) as server:
+        yield server.address
+
+
+@contextmanager
+def server_and_console_in_thread(registry: str | Path) -> Iterator[tuple[str, str]]:
+    """Serve as server_in_thread does; give the target and the URL of the operators' console."""
+    with _in_thread(_served(registry, console_listen="127.0.0.1:0")) as server:
+        yield server.address, server.console_url
+
+
+@contextmanager
+def _in_thread(served: AbstractAsyncContextManager[RoutingServer]) -> Iterator[RoutingServer]:
+    serving: Future[tuple[RoutingServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:
         stop = asyncio.Event()
-        async with embedded_server(registry, store_url) as target:
-            serving.set_result((target, asyncio.get_running_loop(), stop))
+        async with served as server:
+            serving.set_result((server, asyncio.get_running_loop(), stop))
             await stop.wait()
 
     def run() -> None:
@@ -131,12 +153,12 @@ def server_in_thread(registry: str | Path, store_url: str = "") -> Iterator[str]
     thread = threading.Thread(target=run, name="embedded server")
     thread.start()
     try:
-        target, loop, stop = serving.result()
+        server, loop, stop = serving.result()
     except BaseException:
         thread.join()
         raise
     try:
-        yield target
+        yield server
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join()

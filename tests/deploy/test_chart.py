@@ -109,6 +109,7 @@ def test_values_take_effect():
         settings={
             "web_listen": "0.0.0.0:8080",
             "web_origins": "https://chat.test",
+            "console_listen": "0.0.0.0:50080",
             "insecure": True,
             "cache_sessions_max": 10_000_000,
             "topic_detector_limit_s": 0.25,
@@ -127,8 +128,10 @@ def test_values_take_effect():
     assert objects["HorizontalPodAutoscaler", ""]["spec"]["scaleTargetRef"]["name"] == "chat"
     (port,) = objects["Service", "-web"]["spec"]["ports"]
     assert (port["port"], port["targetPort"]) == (8080, "web")
+    (port,) = objects["Service", "-console"]["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (50080, "console")
     allowed = objects["NetworkPolicy", ""]["spec"]["ingress"]
-    assert [rule["ports"][0]["port"] for rule in allowed] == [50051, 9464, 8080]
+    assert [rule["ports"][0]["port"] for rule in allowed] == [50051, 9464, 8080, 50080]
     monitor = objects["PodMonitor", ""]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "interval": "15s"}]
@@ -157,7 +160,10 @@ def test_objects_are_valid(tmp_path):
     validator = Path(sys.executable).with_name("kubernetes-validate")
     if not validator.exists():
         pytest.skip("kubernetes-validate is not installed")
-    objects = rendered(autoscaling={"enabled": True}, settings={"web_listen": "0.0.0.0:8080"})
+    objects = rendered(
+        autoscaling={"enabled": True},
+        settings={"web_listen": "0.0.0.0:8080", "console_listen": "0.0.0.0:50080"},
+    )
     for number, each in enumerate(objects.values()):
         with (tmp_path / f"{number}.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe").dump(each, file)

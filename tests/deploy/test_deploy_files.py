@@ -21,6 +21,7 @@ PORT = 50051
 METRICS_PORT = 9464
 PROBE_PORT = 50053
 WEB_PORT = 8080
+CONSOLE_PORT = 50080
 
 
 def load(path):
@@ -182,7 +183,8 @@ def test_health_checks_ask_the_listener_of_the_probes():
 
 def test_ports_and_addresses_agree():
     """From the image to the Service."""
-    assert f"EXPOSE {PORT}" in (DEPLOY / "Dockerfile").read_text("utf-8")
+    exposed = f"EXPOSE {PORT} {WEB_PORT} {CONSOLE_PORT}\n"
+    assert exposed in (DEPLOY / "Dockerfile").read_text("utf-8")
     assert variables()["AGENT_ROUTING_LISTEN"]["value"] == f"0.0.0.0:{PORT}"
     assert {p["name"]: p["containerPort"] for p in container()["ports"]} == {
         "grpc": PORT,
@@ -192,11 +194,13 @@ def test_ports_and_addresses_agree():
     (port,) = manifest("service")["spec"]["ports"]
     assert (port["targetPort"], port["port"]) == ("grpc", PORT)
     services = load(DEPLOY / "compose.yaml")["services"]
+    listens = services["server"]["environment"]["AGENT_ROUTING_CONSOLE_LISTEN"]
+    assert listens == f"${{CONSOLE_LISTEN-0.0.0.0:{CONSOLE_PORT}}}"
     published = {name: each.get("ports", []) for name, each in services.items()}
     assert published == {
         "postgres": [],
         "migrate": [],
-        "server": [f"127.0.0.1:{port}:{port}" for port in (PORT, WEB_PORT)],
+        "server": [f"127.0.0.1:{port}:{port}" for port in (PORT, WEB_PORT, CONSOLE_PORT)],
         "prometheus": ["127.0.0.1:9090:9090"],
         "grafana": ["127.0.0.1:3000:3000"],
     }

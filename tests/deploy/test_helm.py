@@ -52,6 +52,7 @@ EVERY_SETTING = {
     "probe_listen": "0.0.0.0:6003",
     "metrics_listen": "0.0.0.0:6004",
     "web_listen": "0.0.0.0:6005",
+    "console_listen": "0.0.0.0:6006",
 }
 
 INSTALLATIONS = {
@@ -64,6 +65,14 @@ INSTALLATIONS = {
     "browsers": {
         "settings": {"web_listen": "0.0.0.0:8080", "web_origins": "https://chat.test"},
         "networkPolicy": {"web": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+    },
+    "console": {
+        "settings": {
+            "console_listen": "0.0.0.0:50080",
+            "console_oidc_client_id": "console",
+            "sign_in": "oidc",
+        },
+        "networkPolicy": {"console": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
     },
     "one-pod": {
         "replicas": 1,
@@ -177,15 +186,17 @@ def test_every_setting_reaches_the_server(tmp_path):
         read = form.read(text) if isinstance(value, bool | int | float) else text
         assert read == value, name
     ports = {port["name"]: port["containerPort"] for port in server["ports"]}
-    assert ports == {"grpc": 6001, "probes": 6003, "metrics": 6004, "web": 6005}
+    assert ports == {"grpc": 6001, "probes": 6003, "metrics": 6004, "web": 6005, "console": 6006}
     assert pod["metadata"]["annotations"]["prometheus.io/port"] == "6004"
-    services = [objects["Service", name]["spec"]["ports"][0] for name in ("chat", "chat-web")]
+    names = ("chat", "chat-web", "chat-console")
+    services = [objects["Service", name]["spec"]["ports"][0] for name in names]
     assert [(each["port"], each["targetPort"]) for each in services] == [
         (6001, "grpc"),
         (6005, "web"),
+        (6006, "console"),
     ]
     allowed = objects["NetworkPolicy", "chat"]["spec"]["ingress"]
-    assert [rule["ports"][0]["port"] for rule in allowed] == [6001, 6004, 6005]
+    assert [rule["ports"][0]["port"] for rule in allowed] == [6001, 6004, 6005, 6006]
     (mount,) = server["volumeMounts"]
     assert mount["mountPath"] == "/srv/registry"
     assert [*objects["ConfigMap", "chat-registry"]["data"]] == ["house.yaml"]

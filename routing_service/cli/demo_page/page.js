@@ -30,6 +30,8 @@ const words = (text) => text.replaceAll("_", " ");
 function opened(event) {
   byId("title").textContent = event.title;
   byId("command").textContent = `agent-routing history ${event.session_id} --target ${event.target}`;
+  byId("console").hidden = !event.console_url;
+  byId("console-link").href = event.console_url;
   home = event.home_agent_id;
   for (const agent of event.agents) {
     agents.set(agent.agent_id, agent);

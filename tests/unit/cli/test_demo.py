@@ -72,7 +72,13 @@ def test_a_person_takes_over_on_the_page_and_ctrl_c_ends_it():
         assert status == 200
         assert "default-src 'none'" in headers["Content-Security-Policy"]
         assert b"/page.js" in page
+        console = next(line for line in process.stdout if line.startswith("console on ")).split()[
+            -1
+        ]
+        status, _, page = call(console, "GET", "/")
+        assert (status, b"<script" in page) == (200, True)
         [opened] = events_after(url, 0)
+        assert opened["console_url"] == console
         assert {"coordinator", "motivator"} < {agent["agent_id"] for agent in opened["agents"]}
         assert say(url, "I want to practise fractions") == 202
         note, answered = events_after(url, 1, least=2)
@@ -86,6 +92,46 @@ def test_a_person_takes_over_on_the_page_and_ctrl_c_ends_it():
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_console_shows_the_session_of_the_demo():
+    """As an operator lists it; the page has a link to it."""
+    process = subprocess.Popen(
+        [*COMMAND, "--pause", "0.1", "--no-browser"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        lines = (line for line in process.stdout if line.startswith("console on "))
+        console = next(lines).split()[-1]
+        ends = time.monotonic() + 30
+        sessions = []
+        # The scripted user's first message makes the session.
+        while not sessions and time.monotonic() < ends:
+            path = "/agent_routing.v1.AdminService/ListSessions"
+            status, _, body = call(console, "POST", path, "{}", Content_Type="application/json")
+            assert status == 200, body
+            sessions = json.loads(body).get("sessions", [])
+        [session] = sessions
+        assert session["sessionId"].startswith("demo-")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+
+
+def test_without_the_extra_web_there_is_no_console_and_the_demo_says_how_to_get_one():
+    """The demo itself needs no extra."""
+    script = (
+        "import sys; sys.modules['connectrpc'] = None;from routing_service.cli import main; main()"
+    )
+    words = ["demo", "--once", "--pause", "0", "--no-browser"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 'no console: pip install "agent-routing-service[web]" adds it' in done.stdout
 
 
 def events_after(url, number, least=1):
