@@ -33,20 +33,40 @@ def keys(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory, keys):
-    """A clone of the last commit, in which a release was built."""
+    """A clone of the last commit, in which a release was built; without the image."""
     for name in ("go", "java", "node"):
         toolchains.require(name)
     folder = tmp_path_factory.mktemp("clone") / "agent-routing"
     subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
-    done = script(folder, "--sign", str(keys[0]))
+    # As before this version was kept for later ones.
+    for kept in ("golden", "releases"):
+        git(
+            folder,
+            "rm",
+            "-r",
+            "-q",
+            "--ignore-unmatch",
+            f"tests/compatibility/{kept}/{__version__}",
+        )
+    git(folder, "commit", "-q", "--allow-empty", "--message", "as before the release was kept")
+    done = script(folder, "--without-image", "--sign", str(keys[0]))
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "image: left out, as asked" in done.stdout
     return folder
 
 
-def script(folder, *words):
-    """Run scripts/release.py of a checkout."""
+def git(folder, *words):
+    """Run git in a checkout, as a user of its own; return what it prints."""
+    user = ("-c", "user.name=test", "-c", "user.email=test@example.com")
     return subprocess.run(
-        [sys.executable, "scripts/release.py", *words],
+        ["git", *user, *words], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def script(folder, *words, name="release"):
+    """Run scripts/release.py of a checkout, or another of its scripts."""
+    return subprocess.run(
+        [sys.executable, f"scripts/{name}.py", *words],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(folder)},
         capture_output=True,
@@ -107,3 +127,31 @@ def test_a_changed_bill_of_materials_is_refused(clone, keys, tmp_path):
     done = script(clone, "--verify", str(dist), "--key", str(keys[1]))
     assert done.returncode == 1
     assert f"{path.name}: changed" in done.stderr
+
+
+def test_a_release_is_kept_for_the_tests_of_later_ones(clone, keys):
+    """Its golden set and its wheels, once; the tests of earlier releases read both."""
+    before = clone / "tests/compatibility"
+    golden, kept = (before / name / __version__ for name in ("golden", "releases"))
+    words = ["dist", "--key", str(keys[1])]
+    done = script(clone, *words, name="keep_release")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        f"tests/compatibility/golden/{__version__}",
+        f"tests/compatibility/releases/{__version__}",
+    ]
+    names = {path.name for path in (before / "golden/0.1.0").iterdir()}
+    assert {path.name for path in golden.iterdir()} == names
+    for folder in (golden, kept):
+        sums = ["sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS"]
+        assert subprocess.run(sums, cwd=folder, check=False).returncode == 0
+    assert {path.name for path in kept.glob("*.whl")} == {
+        f"agent_routing_{name}-{__version__}-py3-none-any.whl" for name in ("client", "service")
+    }
+    changed = git(clone, "status", "--porcelain").split()
+    assert set(changed) == {"??", *(f"{path.relative_to(clone)}/" for path in (golden, kept))}
+    again = script(clone, *words, name="keep_release")
+    assert again.returncode == 1
+    assert (
+        f"tests/compatibility/golden/{__version__} is there, and is never changed" in again.stderr
+    )
