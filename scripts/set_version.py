@@ -29,6 +29,7 @@ PLACES: Final[tuple[tuple[str, str], ...]] = (
     ("pyproject.toml", r'"agent-routing-embeddings=='),
     ("topics_embeddings/pyproject.toml", r'^version = "'),
     ("deploy/README.md", r"--tag agent-routing:"),
+    ("deploy/README.md", r"dist/image/agent-routing-"),
     ("deploy/helm/Chart.yaml", r"^version: "),
     ("deploy/helm/Chart.yaml", r"^appVersion: "),
     ("deploy/kubernetes/migrate.yaml", r"image: agent-routing:"),

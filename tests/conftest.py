@@ -32,6 +32,8 @@ settings.register_profile("ci", parent=settings.get_profile("dev"), derandomize=
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 LONG_FIRST = (
+    "tests/deploy/test_image.py",
+    "tests/deploy/test_release_whole.py",
     "tests/clients/test_frontends_together.py",
     "tests/clients/test_java_client.py",
     "tests/clients/test_go_client.py",

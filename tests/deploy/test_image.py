@@ -173,7 +173,7 @@ def test_the_server_answers_as_a_user_without_rights(each_engine):
     probes, console, web, metrics = (f"127.0.0.1:{free_port()}" for _ in range(4))
     words = ["--listen", "127.0.0.1:0", "--probe-listen", probes, "--console-listen", console]
     words += ["--web-listen", web, "--metrics-listen", metrics]
-    words += ["--agents", f"{SITE_PACKAGES}/routing_service/examples/tax.yaml"]
+    words += ["--example", "tax"]
     with served(each_engine, *words) as address:
         with grpc.insecure_channel(address) as channel:
             asked = health_pb2.HealthCheckRequest(service="agent_routing.v1.RoutingService")
