@@ -63,11 +63,21 @@ class Frame(msgspec.Struct, frozen=True):
     channel: str
 
 
+class ParkedWalk(msgspec.Struct, frozen=True):
+    """What is known of a parked task's agents until it goes on."""
+
+    task_id: str
+    active: str
+    turns: int
+    frames: tuple[Frame, ...] = ()
+
+
 class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
     """The state of a session's changes so far that is needed to count the next one.
 
     revision: of the last change. turns: dispatched to the active agent since it became active.
     handed_from, handed_to: the last handoff that was carried out, messages_since: messages since.
+    parked: tasks that are parked.
     last_hour: in which the session had its last message. last_hours: the same by channel.
     user_bit: the user's in the sketches of a window; -1 = no user was named.
     """
@@ -83,6 +93,7 @@ class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
     last_hour: int = NEVER
     last_hours: tuple[tuple[str, int], ...] = ()
     user_bit: int = -1
+    parked: tuple[ParkedWalk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +171,10 @@ class _Stride:
         self.messages_since = walk.messages_since
         self.last_hour = walk.last_hour
         self.last_hours = dict(walk.last_hours)
+        self.parked = {each.task_id: each for each in walk.parked}
+        self.chosen: str = ""
+        self.aside = ParkedWalk("", "", 0)
+        self.closed: set[str] = set()
 
     def end(self, revision: int) -> SessionWalk:
         """Return the walk so far."""
@@ -175,6 +190,7 @@ class _Stride:
             last_hour=self.last_hour,
             last_hours=tuple(self.last_hours.items())[-SESSION_CHANNELS_MAX:],
             user_bit=self.user_bit,
+            parked=tuple(self.parked.values()),
         )
 
     @property
@@ -189,6 +205,15 @@ class _Stride:
 
     def take(self, event: Any) -> None:
         """Count one event."""
+        match event:
+            case ev.TaskCompleted() | ev.TaskFailed() | ev.TaskCancelled():
+                self.closed.add(event.task_id)
+            case ev.TaskParked() | ev.TaskForegrounded() | ev.StrandChosen():
+                self._change_task(event)
+            case _:
+                self._count(event)
+
+    def _count(self, event: Any) -> None:
         match event:
             case ev.SessionStarted(profile=profile) | ev.ProfileUpdated(profile=profile):
                 self.channel = profile.channel or self.channel
@@ -223,6 +248,32 @@ class _Stride:
                     self._activate(event.agent_id)
             case _:
                 pass
+
+    def _change_task(self, event: ev.TaskParked | ev.TaskForegrounded | ev.StrandChosen) -> None:
+        """Change the task whose agents are counted. Parking ends no stay: it goes on later."""
+        match event:
+            case ev.TaskParked(task_id=task_id):
+                self.parked[task_id] = self._present(task_id)
+                self._go_on(ParkedWalk("", "", 0))
+            case ev.TaskForegrounded(task_id=task_id):
+                self._end_all()
+                self._go_on(self.parked.pop(task_id, ParkedWalk("", "", 0)))
+            case ev.StrandChosen(task_id=task_id) if task_id:
+                self.chosen, self.aside = task_id, self._present("")
+                self._go_on(self.parked.pop(task_id, ParkedWalk("", "", 0)))
+            case _:
+                if self.chosen not in self.closed:
+                    self.parked[self.chosen] = self._present(self.chosen)
+                else:
+                    self._end_all()
+                self._go_on(self.aside)
+                self.chosen = ""
+
+    def _present(self, task_id: str) -> ParkedWalk:
+        return ParkedWalk(task_id, self.active, self.turns, self.frames)
+
+    def _go_on(self, parked: ParkedWalk) -> None:
+        self.active, self.turns, self.frames = parked.active, parked.turns, parked.frames
 
     def _offer(self, event: ev.SwitchSuggested | ev.SwitchAnswered) -> SuggestionCounts:
         return self.here.suggestion(f"{event.from_agent}{PAIR_SEPARATOR}{event.agent_id}")

@@ -21,6 +21,7 @@ from agent_routing.v1.routing_service_pb2 import (
     ClearActiveAgentResponse,
     CompleteTurnResponse,
     ListAgentsResponse,
+    ParkedTask,
     RouteResponse,
     SetActiveAgentResponse,
     StatusResponse,
@@ -95,6 +96,8 @@ def print_status(answer: StatusResponse) -> None:
         table.add_row("returns to", line)
     if answer.HasField("task"):
         table.add_row("task", _task(answer))
+    for parked in answer.parked_tasks:
+        table.add_row("parked task", _parked(parked))
     for request in answer.open_requests:
         table.add_row("open request", _open_request(request))
     if answer.turns_by_agent:
@@ -120,6 +123,15 @@ def _active(answer: StatusResponse) -> Text:
         line.append(", waits for an answer", style="yellow")
         if answer.HasField("lock_expire_time"):
             line.append(f" until {time_text(answer.lock_expire_time)}", style="yellow")
+    return line
+
+
+def _parked(parked: ParkedTask) -> Text:
+    line = Text(f"{parked.number}  {parked.task.task_id}  ").append_text(agent_text(parked.agent))
+    if parked.HasField("pending_approval"):
+        line.append(", waits for an approval", style="yellow")
+    elif parked.locked:
+        line.append(", waits for an answer", style="yellow")
     return line
 
 

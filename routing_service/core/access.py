@@ -63,6 +63,10 @@ def agents_of(state: SessionState) -> set[str]:
     turns = (*state.open_turns, state.paused) if state.paused else state.open_turns
     found = {frame.agent_id for frame in state.stack}
     found.update(state.turns_by_agent, (state.active_id, state.previous_agent))
+    for strand in state.apart.parked if state.apart is not None else ():
+        turns = (*turns, *strand.open_turns, *((strand.paused,) if strand.paused else ()))
+        found.update(frame.agent_id for frame in strand.stack)
+        found.add(strand.active.agent_id if strand.active else "")
     for turn in turns:
         found.update(turn.path, (turn.holder, turn.asker))
     return found - {""}

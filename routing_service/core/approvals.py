@@ -205,5 +205,7 @@ def ended_unseen(draft: Draft) -> str:
         return before.approval.ended
     if before.paused is None or draft.state.paused is not None:
         return ""
+    if any(isinstance(event, ev.TaskParked) for event in draft.events):
+        return ""  # It still waits.
     expired = any(isinstance(event, ev.ApprovalExpired) for event in draft.events)
     return "expired" if expired else "withdrawn"

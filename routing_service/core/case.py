@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from routing_service.core import approvals, ownership
+from routing_service.core import approvals, ownership, strands
 from routing_service.core.commands import (
     CancelTask,
     ClearActiveAgent,
@@ -23,10 +23,16 @@ from routing_service.core.draft import Draft
 from routing_service.core.errors import session_erased, unknown_session
 from routing_service.core.kept_moves import settle_session
 from routing_service.core.queued_messages import Blocker, blocking_turn
-from routing_service.core.registry import Registry
+from routing_service.core.registry import Registry, WhilePaused
 from routing_service.core.route_lines import Arrival, RouteLine, choose_line
-from routing_service.core.session import SessionState
-from routing_service.core.slash_commands import ParsedCommand, may_be_command, parse
+from routing_service.core.session import OPEN_STATUSES, SessionState
+from routing_service.core.slash_commands import (
+    MOVING_COMMANDS,
+    TASK_COMMANDS,
+    ParsedCommand,
+    may_be_command,
+    parse,
+)
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -36,6 +42,7 @@ class Case(msgspec.Struct, frozen=True):
     is_mid_task(). parsed: the command in the text. line, agent_id: of Route, for ordinary text that
     topic detection does not send elsewhere; None, "" for a command and for an answer to a
     suggestion. blocked_by: because of which this registry refuses the message, or lets it wait.
+    origin: the session before, where the draft's is seen from a parked task.
     """
 
     draft: Draft
@@ -46,6 +53,7 @@ class Case(msgspec.Struct, frozen=True):
     line: RouteLine | None = None
     agent_id: str = ""
     blocked_by: Blocker | None = None
+    origin: SessionState | None = None
 
 
 _OF_A_SESSION = (ClearActiveAgent, CancelTask, CompleteTurn, KeepTurn, ResumeTask)
@@ -74,6 +82,11 @@ def open_case(
     draft = Draft(state, session_id, registry, now_us)
     if isinstance(command, RouteMessage):
         return _receive(draft, command, is_new=state is None)
+    if draft.state.apart is not None:
+        task_id = strands.chosen_task(draft.state, command)
+        if task_id:
+            strands.work_on(draft, task_id, command)
+            return Case(draft, command, is_new=False, origin=state)
     return Case(draft, command, is_new=state is None)
 
 
@@ -82,7 +95,8 @@ def is_mid_task(state: SessionState) -> bool:
 
     A task that only a command opened has had no message yet, so no message is in the middle of it.
     """
-    return state.open_task is not None and bool(state.newest_turn)
+    task = state.task
+    return task is not None and task.status in OPEN_STATUSES and state.newest_turn != ""
 
 
 def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
@@ -91,6 +105,8 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
     if draft.state.approval is not None:
         approvals.expire(draft)
     ownership.expire_turns(draft)
+    if draft.state.apart is not None:
+        _arrive(draft, command)
     if command.is_stale and draft.state.active is not None and draft.state.paused is None:
         ownership.clear(draft, "timeout", "stale: stickiness was off meanwhile")
     if draft.state.meanwhile is not None and command.stickiness_enabled:
@@ -101,7 +117,7 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
         return Case(draft, command, is_new, mid_task)
     # Most messages have no slash anywhere; to see that is cheaper than to parse them.
     if may_be_command(command.text) and not command.literal_text:
-        parsed = parse(command.text, draft.registry.command_words)
+        parsed = _parsed(draft, command)
         if parsed is not None:
             # Commands see the lock and the active agent before their time-outs: /supervisor ends
             # them anyway, and /status only shows what would expire.
@@ -114,3 +130,22 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
     arrival = Arrival(draft, draft.state, command.stickiness_enabled, expired)
     line = choose_line(arrival)
     return Case(draft, command, is_new, mid_task, None, line, line.agent(arrival), blocked_by)
+
+
+def _arrive(draft: Draft, command: RouteMessage) -> None:
+    """Let a message come to the task that it is about, in a session with parked tasks."""
+    parsed = None
+    if not (command.literal_text or command.quick_reply_id):
+        parsed = _parsed(draft, command)
+    leaves_alone = parsed is not None and parsed.name not in MOVING_COMMANDS
+    strands.arrive(draft, command, is_command=leaves_alone)
+
+
+def _parsed(draft: Draft, command: RouteMessage) -> ParsedCommand | None:
+    """Return the command that a message is; None for ordinary text."""
+    parsed = parse(command.text, draft.registry.command_words)
+    if parsed is None or parsed.name not in TASK_COMMANDS:
+        return parsed
+    # Where no task is ever parked, these are ordinary words.
+    parks = draft.registry.while_paused is WhilePaused.PARK
+    return parsed if parks or draft.state.apart is not None else None

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from routing_service.core import approvals, ownership
+from routing_service.core import approvals, ownership, strands
 from routing_service.core import events as ev
 from routing_service.core.agent_picks import find_by_name
 from routing_service.core.commands import (
@@ -40,6 +40,7 @@ from routing_service.core.prose_questions import asks_user, last_text
 from routing_service.core.refusals import refuse_handoff
 from routing_service.core.registry import Agent, OnComplete, Registry, Sticks
 from routing_service.core.session import OpenTurn
+from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.stored_only import store_only, was_asked_before
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import (
@@ -113,7 +114,7 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
         text=command.text,
         moves=command.stickiness_enabled,
         is_active=is_active,
-        stands_in=not is_active and active is not None,
+        stands_in=not (is_active or active is None),
     )
     if turn.asker:
         return _answer_consult(answer, marker)
@@ -225,7 +226,11 @@ def _ask_approval(answer: _Answer, outcome: AskApproval) -> Decision:
         decision = _proceed(lesser, outcome)
         return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=verdicts)
     _record(answer, OutcomeKind.APPROVAL_NEEDED, OutcomeStatus.APPLIED, closes=False)
-    approvals.request(draft, turn, outcome, answer.facts.of(StoreFormat))
+    store_format = answer.facts.of(StoreFormat)
+    approvals.request(draft, turn, outcome, store_format)
+    if strands.may_park_paused(draft, store_format):
+        strands.park(draft, "paused")
+        return replace(_done(answer), reply=ReplySpec("", "parked", agent_id=turn.holder))
     return _done(answer)
 
 
@@ -289,18 +294,18 @@ def _proceed(answer: _Answer, outcome: Outcome) -> Decision:
 
     outcome: what the agent gave, which may be one that is applied as a proceed.
     """
-    kind, agent = outcome.kind, answer.agent
-    if agent.asks_in_prose and kind is OutcomeKind.PROCEED and not answer.stands_in:
+    agent = answer.agent
+    if agent.asks_in_prose and outcome.kind is OutcomeKind.PROCEED and not answer.stands_in:
         asked = asks_user(answer.text or last_text(answer.command.items))
         if asked and answer.moves and not agent.never_locks:
-            return _lock(answer, kind, ev.LockEngaged(agent.agent_id, soft=True))
+            return _lock(answer, outcome.kind, ev.LockEngaged(agent.agent_id, soft=True))
     if not (answer.moves and answer.is_active):
-        _record(answer, kind, OutcomeStatus.APPLIED, closes=True)
+        _record(answer, outcome.kind, OutcomeStatus.APPLIED, closes=True)
         return _done(answer)
     leaves = agent.sticks is not Sticks.SESSION
     if answer.draft.state.stack and (leaves or _is_spent(answer)):
-        return _give_back(answer, kind)
-    _record(answer, kind, OutcomeStatus.APPLIED, closes=True)
+        return _give_back(answer, outcome.kind)
+    _record(answer, outcome.kind, OutcomeStatus.APPLIED, closes=True)
     if leaves:
         ownership.clear(answer.draft, "proceed")
     else:

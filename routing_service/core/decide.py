@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core import ownership
+from routing_service.core import ownership, strands
 from routing_service.core.abandon import decide_abandon
 from routing_service.core.cancel_task import decide_cancel
 from routing_service.core.case import Case, open_case
@@ -103,7 +103,13 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = _decide_erase(draft, command, is_there=not case.is_new)
         case _:
             assert_never(command)
-    after = draft.state if decision.events else draft.before
+    state = draft.state
+    if state.apart is not None:
+        decision = strands.finish(draft, command, decision)
+        if not decision.events:
+            return Decided(decision, case.origin or draft.before, draft.now_us)
+        state = draft.state
+    after = state if decision.events else draft.before
     return Decided(decision, after, draft.now_us, tuple(draft.active_after))
 
 
@@ -152,6 +158,8 @@ def view(state: SessionState, registry: Registry, now_us: int) -> SessionState:
     draft = Draft(state, state.session_id, registry, now_us)
     ownership.expire_waits(draft)
     ownership.expire_ownership(draft)
+    if draft.state.apart is not None:
+        strands.expire_parked(draft)
     if not draft.events:
         return state
     task, stored = draft.state.task, state.task

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from routing_service.core.strand_events import StrandChosen, TaskForegrounded, TaskParked
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     HandoffMode,
@@ -22,6 +23,8 @@ from routing_service.core.vocabulary import (
     RouteReason,
     WhenUnsure,
 )
+
+__all__ = ["StrandChosen", "TaskForegrounded", "TaskParked"]
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -589,5 +592,8 @@ Event = (
     | SwitchSuggested
     | SwitchAnswered
     | TimePassed
+    | TaskParked
+    | TaskForegrounded
+    | StrandChosen
     | SessionErased
 )

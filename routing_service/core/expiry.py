@@ -7,15 +7,16 @@ time-out does.
 from __future__ import annotations
 
 from routing_service.core import events as ev
-from routing_service.core import ownership
+from routing_service.core import ownership, strands
 from routing_service.core.commands import Decision, Expire
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.facts import Facts
-from routing_service.core.queued_messages import is_next_due
+from routing_service.core.queued_messages import is_any_due, next_queue
 from routing_service.core.registry import Registry
 from routing_service.core.route_message import send_on
 from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import find_strand, live_turn
 
 
 def next_due_us(state: SessionState, registry: Registry) -> int | None:
@@ -29,8 +30,11 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
     timeout_us = registry.turn_timeout_of_all_us
     if state.has_work:
         timeout_us = 0
-        if is_next_due(state):
+        if is_any_due(state):
             due_us = state.update_us
+        if state.apart is not None:
+            times = [strands.parked_due_us(strand, registry) for strand in state.apart.parked]
+            due_us = min(times if due_us is None else (*times, due_us), default=None)
     for turn in state.open_turns:
         time_us = turn.dispatched_us + timeout_us if timeout_us else deadline_us(turn, registry)
         if due_us is None or time_us < due_us:
@@ -38,8 +42,7 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
     task = state.task
     if task is not None and task.expire_us is not None and task.status.is_open:
         due_us = task.expire_us if due_us is None else min(due_us, task.expire_us)
-    approval = state.approval
-    if approval is not None and approval.expire_us is not None:
+    if (approval := state.approval) is not None and approval.expire_us is not None:
         due_us = approval.expire_us if due_us is None else min(due_us, approval.expire_us)
     if ownership.has_time_outs(state, registry):
         times = ownership.due_times(Draft.standing(state, registry))
@@ -52,8 +55,23 @@ def decide_expire(draft: Draft, command: Expire, facts: Facts) -> Decision:
     last_used_us = draft.before.last_used_us
     ownership.expire_waits(draft, command.child_seed)
     went_home = ownership.expire_ownership(draft)
-    if draft.state.queued:
-        send_on(draft, facts, command.new_task_id, stickiness_enabled=command.stickiness_enabled)
+    if draft.state.apart is not None:
+        strands.expire_parked(draft, command.child_seed)
+    waiting = next_queue(draft.before)
+    if waiting is not None:
+        _send_on(draft, waiting[0], command, facts)
     if draft.events:
         draft.add(ev.TimePassed(last_used_us=last_used_us, expired=went_home))
     return Decision(events=tuple(draft.events))
+
+
+def _send_on(draft: Draft, task_id: str, command: Expire, facts: Facts) -> None:
+    """Send on the next message in the foreground, or in the task that is parked."""
+    if task_id:
+        strand = find_strand(draft.state, task_id)
+        if strand is None or not strand.queued or live_turn(strand) is not None:
+            return
+        draft.add(ev.StrandChosen(task_id))
+    send_on(draft, facts, command.new_task_id, stickiness_enabled=command.stickiness_enabled)
+    if task_id:
+        strands.put_back(draft)

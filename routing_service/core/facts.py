@@ -30,6 +30,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.events import MessageQueued, MessageRouted
 from routing_service.core.markers import may_hold_marker
+from routing_service.core.queued_messages import next_queue
 from routing_service.core.suggestions import takes_plain_answers
 from routing_service.core.topic_switch import TopicInquiry, inquiry, may_ask
 from routing_service.core.turn_ids import revision_of_child
@@ -118,7 +119,7 @@ class OfferedMessage(Fact[MessageRouted | None], frozen=True):
 
 
 class QueuedText(Fact[MessageQueued | None], frozen=True):
-    """The message that waits longest, which a change holds; None if it cannot be read back."""
+    """The message that next_queue() names, which a change holds; None if it cannot be read back."""
 
     message_revision: int
 
@@ -249,8 +250,8 @@ def _needs_of_task(case: Case, command: ResumeTask | CancelTask, _: Facts) -> li
 
 
 def _needs_of_expiry(case: Case, _command: Expire, _found: Facts) -> list[Fact[Any]]:
-    queued = case.draft.before.queued
-    return [QueuedText(queued[0].message_revision)] if queued else []
+    waiting = next_queue(case.draft.before)
+    return [] if waiting is None else [QueuedText(waiting[1].message_revision)]
 
 
 def _needs_nothing(_case: Case, _command: Any, _found: Facts) -> list[Fact[Any]]:

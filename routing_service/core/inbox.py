@@ -1,7 +1,7 @@
 """Which turn of a session waits in an inbox for a worker, and where.
 
-Rule: it follows from the state and the registry alone. A session has at most one such turn, its
-live one, so what an agent gets of one session is in order and one at a time.
+Rule: it follows from the state and the registry alone. A task has at most one such turn, its live
+one, so what an agent gets of one task is in order and one at a time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.strand_fold import live_turn
 
 
 class InboxPlace(NamedTuple):
@@ -25,15 +26,30 @@ def place_of(turn: OpenTurn) -> InboxPlace:
     return InboxPlace(turn.holder, turn.dispatched_us, turn.request_id)
 
 
-def waiting_place(state: SessionState | None, registry: Registry) -> InboxPlace | None:
-    """Return the place of the turn that waits for a worker; None = no turn does."""
-    turn = state.live_turn if state is not None else None
-    if turn is None:
-        return None
+def live_turns(state: SessionState | None) -> list[OpenTurn]:
+    """Return the live turn of each task, the foreground's first."""
+    if state is None:
+        return []
+    parked = state.apart.parked if state.apart is not None else ()
+    return [turn for turn in (state.live_turn, *map(live_turn, parked)) if turn is not None]
+
+
+def find_live(state: SessionState | None, request_id: str) -> OpenTurn | None:
+    """Return the live turn whose open request this is."""
+    return next((turn for turn in live_turns(state) if turn.request_id == request_id), None)
+
+
+def waiting_places(state: SessionState | None, registry: Registry) -> list[InboxPlace]:
+    """Return the places of the turns that wait for a worker."""
+    return [place_of(turn) for turn in live_turns(state) if is_in_inbox(registry, turn)]
+
+
+def is_in_inbox(registry: Registry, turn: OpenTurn) -> bool:
+    """Say whether a live turn waits for a worker rather than for its caller."""
     if turn.is_delivered:
-        return place_of(turn)
+        return True
     agent = registry.agent(turn.holder)
-    return place_of(turn) if agent is not None and agent.has_inbox else None
+    return agent is not None and agent.has_inbox
 
 
 def find_waiting(state: SessionState | None, place: InboxPlace) -> OpenTurn | None:
@@ -41,5 +57,4 @@ def find_waiting(state: SessionState | None, place: InboxPlace) -> OpenTurn | No
 
     The registry does not count: a turn that was given to an inbox is carried to its end.
     """
-    turn = state.live_turn if state is not None else None
-    return turn if turn is not None and place_of(turn) == place else None
+    return next((turn for turn in live_turns(state) if place_of(turn) == place), None)

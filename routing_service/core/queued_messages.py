@@ -12,9 +12,10 @@ from routing_service.core import events as ev
 from routing_service.core.commands import Decision, RouteMessage
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.core.inbox import waiting_place
+from routing_service.core.inbox import is_in_inbox
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, QueuedMessage, SessionState
+from routing_service.core.strand_fold import live_turn
 
 QUEUED_MAX: Final = 8
 """Messages of one session that wait. They are part of the bounded state; more are TURN_OPEN."""
@@ -28,13 +29,14 @@ def blocking_turn(state: SessionState, registry: Registry) -> Blocker | None:
         return state.live_turn
     if state.queued:
         return state.queued[0]
-    return state.live_turn if waiting_place(state, registry) is not None else None
+    turn = state.live_turn
+    return turn if turn is not None and is_in_inbox(registry, turn) else None
 
 
 def queue_message(draft: Draft, command: RouteMessage) -> Decision:
     """Let a message wait. Raises TURN_OPEN if QUEUED_MAX wait."""
     state = draft.state
-    if len(state.queued) >= QUEUED_MAX:
+    if queued_count(state) >= QUEUED_MAX:
         raise RoutingError(
             Reason.TURN_OPEN,
             f"{QUEUED_MAX} messages of this session wait for the answer to the one before; send it "
@@ -60,6 +62,32 @@ def queue_message(draft: Draft, command: RouteMessage) -> Decision:
     return Decision(events=tuple(draft.events), task_id=task_id, queued=True)
 
 
+def queued_count(state: SessionState) -> int:
+    """Return how many messages wait, those behind turns of parked tasks too."""
+    parked = state.apart.parked if state.apart is not None else ()
+    return len(state.queued) + sum(len(strand.queued) for strand in parked)
+
+
 def is_next_due(state: SessionState) -> bool:
-    """Say whether the oldest message that waits may go on."""
+    """Say whether the oldest message that waits in the foreground may go on."""
     return bool(state.queued) and state.live_turn is None
+
+
+def is_any_due(state: SessionState) -> bool:
+    """Say whether a message that waits may go on, in the foreground or in a parked task."""
+    if is_next_due(state):
+        return True
+    parked = state.apart.parked if state.apart is not None else ()
+    return any(strand.queued and live_turn(strand) is None for strand in parked)
+
+
+def next_queue(state: SessionState) -> tuple[str, QueuedMessage] | None:
+    """Return the message that a time-out's change may send on, and its task if that is parked.
+
+    One whose turn is still live comes last: the turn may end in the same change.
+    """
+    parked = state.apart.parked if state.apart is not None else ()
+    queues = [("", state.queued, state.live_turn)] if state.queued else []
+    queues += [(each.task_id, each.queued, live_turn(each)) for each in parked if each.queued]
+    queues.sort(key=lambda queue: queue[2] is not None)
+    return (queues[0][0], queues[0][1][0]) if queues else None

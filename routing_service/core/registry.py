@@ -48,6 +48,9 @@ DAY_US = 24 * HOUR_US
 TURN_TIMEOUT_MIN_US = SECOND_US
 TURN_TIMEOUT_MAX_US = DAY_US
 TURN_TIMEOUT_DEFAULT_US = 15 * MINUTE_US
+PARKED_TIMEOUT_MIN_US = SECOND_US
+PARKED_TIMEOUT_MAX_US = 365 * DAY_US
+PARKED_TIMEOUT_DEFAULT_US = 7 * DAY_US
 
 # A worker may extend its turn until this long after the dispatch: more is a worker that hangs.
 TURN_EXTENDED_MAX_US = DAY_US
@@ -271,6 +274,16 @@ class Agent:
         return localised(self.on_complete_message, locale, default_locale)
 
 
+class WhilePaused(enum.StrEnum):
+    """What becomes of messages while a task waits for an approval.
+
+    HOLD: the paused agent gets them. PARK: the task is parked and they begin another one.
+    """
+
+    HOLD = "hold"
+    PARK = "park"
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one session. Times in microseconds."""
@@ -281,6 +294,8 @@ class Limits:
     turn_timeout_us: int = TURN_TIMEOUT_DEFAULT_US
     # None = an active agent stays without a limit.
     idle_timeout_us: int | None = None
+    # A parked task is cancelled after so long without a change.
+    parked_timeout_us: int = PARKED_TIMEOUT_DEFAULT_US
 
     def __post_init__(self) -> None:
         """Refuse a limit outside its bounds."""
@@ -291,6 +306,12 @@ class Limits:
         _check_range("open_turns", self.open_turns, OPEN_TURNS_MIN, OPEN_TURNS_MAX)
         _check_range(
             "turn_timeout_us", self.turn_timeout_us, TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US
+        )
+        _check_range(
+            "parked_timeout_us",
+            self.parked_timeout_us,
+            PARKED_TIMEOUT_MIN_US,
+            PARKED_TIMEOUT_MAX_US,
         )
         if self.idle_timeout_us is not None:
             _check_range(
@@ -415,6 +436,7 @@ class Registry:
     double_text_rejects: bool = False
     # A second message waits while the turn of the first is in an inbox.
     double_text_queues: bool = False
+    while_paused: WhilePaused = WhilePaused.HOLD
     # Names of slash commands, without the slash, that this registry switches off.
     disabled_commands: frozenset[str] = frozenset()
     # The registry's further words for slash commands, folded, with the command of each.

@@ -35,8 +35,9 @@ from routing_service.core.facts import (
 from routing_service.core.keep_turn import WORK_FORMAT, check_format
 from routing_service.core.queued_messages import Blocker, is_next_due, queue_message
 from routing_service.core.route_lines import AWAY_LINE, Arrival, choose_line, why_away
-from routing_service.core.session import OpenSuggestion, OpenTurn
+from routing_service.core.session import OPEN_STATUSES, OpenSuggestion, OpenTurn
 from routing_service.core.slash_commands import ReplySpec
+from routing_service.core.strand_fold import apart_of, find_strand
 from routing_service.core.user_commands import answer_command
 from routing_service.core.vocabulary import (
     HandoffMode,
@@ -189,7 +190,9 @@ def _decide_command(case: Case, command: RouteMessage, facts: Facts) -> Decision
         wanted = command.task_id
         if parsed.name == "reset" and not draft.state.open_task:
             # "/reset and now something else" may name the task that it has just cancelled.
-            wanted = "" if draft.before.task and wanted == draft.before.task.task_id else wanted
+            gone = {strand.task_id for strand in apart_of(draft.before).parked}
+            gone |= {draft.before.task.task_id} if draft.before.task else set()
+            wanted = "" if wanted in gone and not find_strand(draft.state, wanted) else wanted
         task_id = _join_task(draft, command, facts, wanted)
         choice = Choice(
             answered.dispatch_to, answered.reason, answered.text, command.items, answered.handoff
@@ -343,7 +346,7 @@ def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -
         status = latest.status.value if latest and is_latest else facts.of(StoredTaskStatus)
         if status and not TaskStatus(status).is_open:
             raise task_closed(draft.state.session_id, wanted, status)
-    if latest is not None and latest.status.is_open:
+    if latest is not None and latest.status in OPEN_STATUSES:
         if wanted and wanted != latest.task_id:
             raise RoutingError(
                 Reason.TASK_OPEN,

@@ -14,16 +14,19 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core.session_parts import (
+    Apart,
     Approval,
     OpenSuggestion,
     OpenTurn,
     QueuedMessage,
     Rest,
+    Strand,
     Task,
     Tenure,
     Work,
     work_of_next,
 )
+from routing_service.core.strand_fold import evolve_strands
 from routing_service.core.task_fold import (
     evolve_task,
     other_turns,
@@ -35,12 +38,14 @@ from routing_service.core.task_fold import (
 from routing_service.core.vocabulary import HandoffMode, TaskStatus
 
 __all__ = [
+    "Apart",
     "Approval",
     "OpenSuggestion",
     "OpenTurn",
     "QueuedMessage",
     "Rest",
     "SessionState",
+    "Strand",
     "Task",
     "Tenure",
     "Work",
@@ -52,7 +57,7 @@ COUNTED_AGENTS_MAX = 64
 COUNTED_IDS_CHARS_MAX = 512
 OTHER_AGENTS = "other"
 
-_OPEN = (TaskStatus.RUNNING, TaskStatus.PAUSED)
+OPEN_STATUSES = (TaskStatus.RUNNING, TaskStatus.PAUSED)
 
 # Messages of the user for which an agent that was declined is not offered again.
 SUGGESTION_REST_MESSAGES = 5
@@ -85,7 +90,9 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     next_task_id: the id of the first task, named in a command's answer before there was a task.
     approval: the rule of the pending approval, or what the user is to be told of one that ended;
     None for an approval that was asked for in a store of format 1. has_work: a turn has or
-    had work (see Work), so that the state is of format 2. queued: messages that wait, in order.
+    had work (see Work), or a task was parked, so that the state is of format 2. queued: messages
+    that wait, in order.
+    apart: parked tasks; the fields of a strand above are the foreground's. None = there are none.
     """
 
     session_id: str
@@ -120,6 +127,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     approval: Approval | None = None
     has_work: bool = False
     queued: tuple[QueuedMessage, ...] = ()
+    apart: Apart | None = None
 
     @property
     def last_used_us(self) -> int:
@@ -136,7 +144,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the task that messages join, if one is open."""
         # Not by Task.status.is_open: every message pays for the call.
         task = self.task
-        return task if task is not None and task.status in _OPEN else None
+        return task if task is not None and task.status in OPEN_STATUSES else None
 
     def find_turn(self, request_id: str) -> OpenTurn | None:
         """Return the turn whose open request this is."""
@@ -215,10 +223,14 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             return evolve_task(state, event)
         case ev.CommandHandled():
             return _with_command(state, event)
-        case ev.TurnExtended() | ev.StepsReported() | ev.MessageQueued() | ev.MessageDequeued():
+        case (
+            ev.TurnExtended()
+            | ev.StepsReported()
+            | ev.MessageQueued()
+            | ev.MessageDequeued()
+            | ev.TurnAbandoned()
+        ):
             return touched(_work(state, event))
-        case ev.TurnAbandoned():
-            return touched(without_turn(state, event.request_id))
         case ev.AgentHandedOff():
             return _hand_off(state, event)
         case ev.AgentCleared():
@@ -233,6 +245,8 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             return replace(
                 state, used_us=event.last_used_us, expired=state.expired or event.expired
             )
+        case ev.TaskParked() | ev.TaskForegrounded() | ev.StrandChosen():
+            return evolve_strands(state, event)
         case ev.SessionErased():
             return SessionState(
                 session_id=state.session_id,
@@ -249,10 +263,16 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
 
 def _work(
     state: SessionState,
-    event: ev.TurnExtended | ev.StepsReported | ev.MessageQueued | ev.MessageDequeued,
+    event: ev.TurnExtended
+    | ev.StepsReported
+    | ev.MessageQueued
+    | ev.MessageDequeued
+    | ev.TurnAbandoned,
 ) -> SessionState:
-    """Note what a worker said of its turn, or what waits for the turn's end."""
+    """Note what a worker said of its turn, what waits for its end, or that it was given up."""
     match event:
+        case ev.TurnAbandoned():
+            return without_turn(state, event.request_id)
         case ev.MessageQueued():
             queued = (*state.queued, QueuedMessage(event.request_id, state.revision))
             return replace(state, queued=queued, has_work=True)
@@ -327,7 +347,6 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
     if task is not None and task.task_id == event.task_id:
         expire_us = task.expire_us if event.task_expire_us is None else event.task_expire_us
         task = replace(task, update_us=state.update_us, expire_us=expire_us)
-    reached = state.active is not None and state.active.agent_id == event.agent_id
     if state.approval is not None and state.approval.ended:
         state = replace(state, approval=None)
     if event.inbox:
@@ -338,7 +357,7 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
         open_turns=(*map(overtaken, state.open_turns), turn) if state.open_turns else (turn,),
         newest_turn=event.request_id,
         previous_agent=event.agent_id,
-        returned=state.returned and not reached,
+        returned=state.returned and state.active_id != event.agent_id,
         task=task,
         expired=False,
         sent_home=False,
@@ -368,9 +387,10 @@ def _complete(state: SessionState, event: ev.TurnCompleted) -> SessionState:
     else:
         row = agent_id if _gets_row(counts, agent_id) else OTHER_AGENTS
         counts[row] = counts.get(row, 0) + 1
-    meanwhile = held_meanwhile(state)[:-1] if event.kept else state.meanwhile
+    if event.kept:
+        state = replace(state, meanwhile=held_meanwhile(state)[:-1])
     task = state.task
-    if task is not None and task.task_id == event.task_id and task.status in _OPEN:
+    if task is not None and task.task_id == event.task_id and task.status in OPEN_STATUSES:
         task = replace(task, update_us=state.update_us)
     return replace(
         state,
@@ -378,7 +398,6 @@ def _complete(state: SessionState, event: ev.TurnCompleted) -> SessionState:
         active=active,
         task=task,
         turns_by_agent=counts,
-        meanwhile=meanwhile,
     )
 
 

@@ -125,6 +125,56 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     rejects: bool = False
 
 
+class Strand(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task with what hangs on it: who has it, whom that interrupted, its turns and its approval.
+
+    The fields are those of SessionState of the same names. number: by which the user names it, the
+    lowest that was free. since_us: when it was parked, or last changed since. Of the foreground,
+    while it is put aside, both are 0 and task may be None.
+    """
+
+    task: Task | None = None
+    number: int = 0
+    since_us: int = 0
+    active: Tenure | None = None
+    stack: tuple[Tenure, ...] = ()
+    returned: bool = False
+    epoch: int = 0
+    newest_turn: str = ""
+    previous_agent: str = ""
+    open_turns: tuple[OpenTurn, ...] = ()
+    paused: OpenTurn | None = None
+    approval: Approval | None = None
+    queued: tuple[QueuedMessage, ...] = ()
+    meanwhile: tuple[Tenure, ...] | None = None
+    suggestion: OpenSuggestion | None = None
+    expired: bool = False
+    sent_home: bool = False
+
+    @property
+    def task_id(self) -> str:
+        """Return the task's id, "" without a task."""
+        return self.task.task_id if self.task else ""
+
+    @property
+    def is_locked(self) -> bool:
+        """Say whether its agent has asked something and waits for the answer."""
+        return self.active is not None and self.active.locked
+
+
+class Apart(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a session has besides its foreground.
+
+    parked: the tasks that wait, in the order in which they were parked. parks_again: the paused
+    task in the foreground was brought there; a message that does not name it parks it again.
+    aside: the foreground, only within a change of a parked task.
+    """
+
+    parked: tuple[Strand, ...] = ()
+    parks_again: bool = False
+    aside: Strand | None = None
+
+
 class OpenSuggestion(msgspec.Struct, frozen=True, omit_defaults=True):
     """An agent that the user was offered and has neither accepted nor declined.
 

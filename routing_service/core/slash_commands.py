@@ -98,6 +98,15 @@ SLASH_COMMANDS: tuple[SlashCommand, ...] = (
         names={"en": ("status",), "es": ("estado", "estatus"), "pt": ("estado", "situação")},
     ),
     SlashCommand(
+        "tasks",
+        names={"en": ("tasks",), "es": ("tareas",), "pt": ("tarefas",)},
+    ),
+    SlashCommand(
+        "task",
+        takes_argument=True,
+        names={"en": ("task",), "es": ("tarea",), "pt": ("tarefa",)},
+    ),
+    SlashCommand(
         "history",
         names={"en": ("history",), "es": ("historial", "historia"), "pt": ("histórico",)},
     ),
@@ -134,12 +143,18 @@ class ReplySpec:
     status       active (agent_id), none_active; detail: words of STATUS_DETAILS,
                  ``because:RULE`` for each rule that makes the agent unavailable, or
                  ``returns_to:AGENT_ID`` for the frame on top of the return stack
+    tasks        done (agent_ids: the agents of the parked tasks; counts: their numbers; waits:
+                 paused, locked or running for each), none_parked
+    task         done, paused (agent_id: who has it); unknown_task (detail: as written),
+                 no_argument; refused (detail: the rules' names); unknown_task and no_argument also
+                 have what tasks has
     history      done (agent_ids: agents that have answered, in the order of their first turns;
                  counts: the turns of each), none_answered
     help         done; detail: commands that this user has no use for
     any          disabled
     ""           stays (agent_id: the agent the user is still with): a suggestion was declined;
-                 notice: only what became of an approval, next to a dispatch
+                 notice: only what became of an approval, next to a dispatch; parked (agent_id:
+                 whose task waits for an approval), next to the answer that asked for it
 
     approval: withdrawn or expired, if an approval ended so and the user does not know it yet.
     """
@@ -151,6 +166,7 @@ class ReplySpec:
     detail: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
     approval: str = ""
+    waits: tuple[str, ...] = ()
 
 
 BECAUSE: Final = "because:"
@@ -163,6 +179,12 @@ STATUS_DETAILS: tuple[str, ...] = (
     "task_running",
     "task_paused",
 )
+
+TASK_COMMANDS: Final = frozenset({"tasks", "task"})
+"""Commands only where tasks may be parked; elsewhere ordinary text."""
+
+MOVING_COMMANDS: Final = frozenset({"supervisor", "reset", "agent"})
+"""Commands about the task that their message names."""
 
 COMMAND_PREFIXES: Final = "/\uff0f"
 """What commands begin with: the slash, and the full-width slash of East Asian keyboards."""
@@ -211,7 +233,10 @@ def parse(text: str, own_words: Mapping[str, str] = NO_OWN_WORDS) -> ParsedComma
         end += 1
     name = fold_word(text[start:end])
     # The table's own names come first: check refuses a registry that gives them another meaning.
-    command = COMMANDS_BY_NAME.get(name) or COMMANDS_BY_NAME.get(own_words.get(name, ""))
+    command = COMMANDS_BY_NAME.get(name)
+    if command is None or command.name in TASK_COMMANDS:
+        # Registries from before these two commands may have given their words another meaning.
+        command = COMMANDS_BY_NAME.get(own_words.get(name, "")) or command
     if command is None:
         return None
     rest = without_separator(text[end:])

@@ -1,7 +1,7 @@
 """What a user's slash commands do.
 
-Rule: only supervisor, reset and agent change anything; an agent is called only if text is left
-over.
+Rule: only supervisor, reset, agent and task change anything; an agent is called only if text is
+left over.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace as replace_spec
+from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
-from routing_service.core import approvals, ownership
+from routing_service.core import approvals, ownership, strands
 from routing_service.core import events as ev
 from routing_service.core.agent_picks import (
     Pick,
@@ -31,11 +32,19 @@ from routing_service.core.handoff_rules import (
     why_unreachable,
 )
 from routing_service.core.registry import Agent
-from routing_service.core.slash_commands import BECAUSE, ParsedCommand, ReplySpec
+from routing_service.core.session import Strand
+from routing_service.core.slash_commands import BECAUSE, TASK_COMMANDS, ParsedCommand, ReplySpec
+from routing_service.core.strand_fold import apart_of
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason, TaskStatus
 
 # A page of /agents.
 _PAGE = re.compile(r"[0-9]{1,3}")
+
+# What /task is followed by: a task's number, and perhaps a message.
+_NUMBERED = re.compile(r"\W*([0-9]{1,3})(?!\w)[\s.,:;)]*(.*)", re.DOTALL)
+
+# What makes /reset cancel the parked tasks too.
+_ALL = frozenset({"all", "everything", "todo", "todas", "todos", "tudo"})
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
@@ -125,9 +134,57 @@ def _supervisor(draft: Draft, asked: CommandCase) -> CommandAnswer:
 
 
 def _reset(draft: Draft, asked: CommandCase) -> CommandAnswer:
+    rest = asked.parsed.rest
     ownership.clear_all(draft, "reset")
+    if draft.state.apart is not None and rest.strip(" .!").casefold() in _ALL:
+        strands.cancel_parked(draft, "reset")
+        rest = ""
     reply = ReplySpec(asked.parsed.name, "done", agent_ids=reachable_agents(draft))
-    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id, text=asked.parsed.rest)
+    return CommandAnswer(reply, dispatch_to=draft.registry.home_agent_id, text=rest)
+
+
+def _parked(draft: Draft) -> ReplySpec:
+    """Return what /tasks says of the parked tasks."""
+    parked = sorted(apart_of(draft.state).parked, key=attrgetter("number"))
+    return ReplySpec(
+        "tasks",
+        "done" if parked else "none_parked",
+        agent_ids=tuple(strands.holder_of(strand, draft.registry) for strand in parked),
+        counts=tuple(strand.number for strand in parked),
+        waits=tuple(_state_of(strand) for strand in parked),
+    )
+
+
+def _state_of(strand: Strand) -> str:
+    if strand.paused is not None:
+        return "paused"
+    return "locked" if strand.is_locked else "running"
+
+
+def _tasks(draft: Draft, _asked: CommandCase) -> CommandAnswer:
+    return CommandAnswer(_parked(draft))
+
+
+def _task(draft: Draft, asked: CommandCase) -> CommandAnswer:
+    """Bring a parked task forward, and give its agent the text after its number."""
+    written = asked.parsed.argument
+    found = _NUMBERED.fullmatch(written)
+    number = int(found[1]) if found else 0
+    strand = next((s for s in apart_of(draft.state).parked if s.number == number), None)
+    if strand is None or found is None:
+        variant = "unknown_task" if written else "no_argument"
+        reply = replace_spec(_parked(draft), command="task", variant=variant, detail=(written,))
+        return CommandAnswer(reply)
+    if strands.owned_in_task(draft):
+        reply = ReplySpec("task", "refused", detail=("owns_session",))
+        return CommandAnswer(reply)
+    strands.bring(draft, strand, "command")
+    holder = strands.holder_of(strand, draft.registry)
+    reply = ReplySpec("task", "paused" if strand.paused else "done", agent_id=holder)
+    home_id = draft.registry.home_agent_id
+    is_there = holder == home_id or ownership.is_available(draft, holder)
+    is_home = not (asked.stickiness_enabled and is_there)
+    return CommandAnswer(reply, dispatch_to=home_id if is_home else holder, text=found[2])
 
 
 def numbered_agents(draft: Draft) -> tuple[str, ...]:
@@ -285,6 +342,7 @@ def _history(draft: Draft, asked: CommandCase) -> CommandAnswer:
 def _help(draft: Draft, asked: CommandCase) -> CommandAnswer:
     useless = ["agents"] if not numbered_agents(draft) else []
     useless += ["agent"] if not _selectable_agents(draft) else []
+    useless += TASK_COMMANDS if draft.state.apart is None else ()
     return CommandAnswer(ReplySpec(asked.parsed.name, "done", detail=tuple(useless)))
 
 
@@ -294,6 +352,8 @@ _ANSWERS: dict[str, Callable[[Draft, CommandCase], CommandAnswer]] = {
     "agents": _agents,
     "agent": _agent,
     "status": _status,
+    "tasks": _tasks,
+    "task": _task,
     "history": _history,
     "help": _help,
 }

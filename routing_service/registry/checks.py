@@ -32,7 +32,7 @@ from routing_service.core.registry import (
     fold_locale,
     fold_name,
 )
-from routing_service.core.slash_commands import COMMANDS_BY_NAME
+from routing_service.core.slash_commands import COMMANDS_BY_NAME, TASK_COMMANDS
 from routing_service.core.typed_text import fold_word
 from routing_service.registry.reply_checks import check_replies
 from routing_service.registry.similar_names import did_you_mean, languages_twice
@@ -335,7 +335,8 @@ def _check_command_words(data: Mapping[str, Any], document: Document) -> Iterato
             path = ("commands", "words", command, i)
             folded = fold_word(word)
             shipped = COMMANDS_BY_NAME.get(folded)
-            if shipped is not None and shipped.name != command:
+            is_older = shipped is not None and shipped.name in TASK_COMMANDS
+            if shipped is not None and shipped.name != command and not is_older:
                 message = f'"{word}" is the service\'s own word for {shipped.name}'
                 yield document.problem(path, message, f"choose another word for {command}")
             owner, first = owners.setdefault(folded, (command, word))

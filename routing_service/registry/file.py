@@ -32,6 +32,7 @@ from routing_service.core.registry import (
     AUTO_OFF_WINDOW_DEFAULT_US,
     HOPS_PER_MESSAGE_DEFAULT,
     OPEN_TURNS_DEFAULT,
+    PARKED_TIMEOUT_DEFAULT_US,
     RETURN_DEPTH_DEFAULT,
     TURN_TIMEOUT_DEFAULT_US,
     Agent,
@@ -44,6 +45,7 @@ from routing_service.core.registry import (
     Registry,
     Sticks,
     Topics,
+    WhilePaused,
     fold_locale,
 )
 from routing_service.core.typed_text import fold_word
@@ -220,6 +222,7 @@ def _build_registry(document: Document) -> Registry:
         limits=_build_limits(data.get("limits", {})),
         double_text_rejects=data.get("double_text", "allow") == "reject",
         double_text_queues=data.get("double_text", "allow") == "queue",
+        while_paused=WhilePaused(data.get("while_paused", _while_paused_default(data))),
         disabled_commands=frozenset(data.get("commands", {}).get("disabled", ())),
         command_words={
             fold_word(word): command
@@ -231,6 +234,10 @@ def _build_registry(document: Document) -> Registry:
         channels=profiles,
         replies=_build_replies(data.get("replies", {})),
     )
+
+
+def _while_paused_default(data: dict[str, Any]) -> str:
+    return "hold" if data["api_version"] == "agent_routing/v1" else "park"
 
 
 def _build_auto_off(auto_off: dict[str, Any] | None) -> AutoOff | None:
@@ -330,6 +337,8 @@ def _build_limits(limits: dict[str, Any]) -> Limits:
         return_depth=int(limits.get("return_depth", RETURN_DEPTH_DEFAULT)),
         open_turns=int(limits.get("open_turns", OPEN_TURNS_DEFAULT)),
         turn_timeout_us=_optional_duration_us(limits, "turn_timeout") or TURN_TIMEOUT_DEFAULT_US,
+        parked_timeout_us=_optional_duration_us(limits, "parked_timeout")
+        or PARKED_TIMEOUT_DEFAULT_US,
         idle_timeout_us=_optional_duration_us(limits, "idle_timeout"),
     )
 

@@ -6,7 +6,7 @@ They hold no message texts. A change is sent whole, or not at all if it has no p
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 from msgspec.structs import replace
@@ -82,6 +82,17 @@ KEEP_TURN: Final = "KeepTurn"
 StepsSeen = Callable[[str], bool | None]
 """What a reader sees of an agent's reported steps: True = all, False = all but input and output,
 None = nothing."""
+
+_PARK_CAUSES: Final = {
+    "paused": session_event_pb2.TASK_PARK_CAUSE_PAUSED,
+    "message": session_event_pb2.TASK_PARK_CAUSE_MESSAGE,
+    "command": session_event_pb2.TASK_PARK_CAUSE_COMMAND,
+}
+_FOREGROUND_CAUSES: Final = {
+    "message": session_event_pb2.TASK_FOREGROUND_CAUSE_MESSAGE,
+    "command": session_event_pb2.TASK_FOREGROUND_CAUSE_COMMAND,
+    "freed": session_event_pb2.TASK_FOREGROUND_CAUSE_FREED,
+}
 
 
 def no_steps(_agent_id: str) -> bool | None:
@@ -179,7 +190,16 @@ def event_out(
     active = stored.active[place] if place < len(stored.active) else ""
     if active:
         made.active_agent.CopyFrom(cards.card(active, ""))
+    made.parked_task_id = parked_task(stored.events, place)
     return made if _fill(made, stored, place, change.time_us, cards) else None
+
+
+def parked_task(events: Sequence[ev.Event], place: int) -> str:
+    """Return the parked task in which an event of a change happened; "" for the foreground."""
+    for event in reversed(events[:place]):
+        if isinstance(event, ev.StrandChosen):
+            return event.task_id
+    return ""
 
 
 def _fill(
@@ -192,12 +212,17 @@ def _fill(
     """Set the event's kind. Return False for an internal event."""
     event = stored.events[place]
     match event:
-        case ev.ProfileUpdated() | ev.TimePassed() | ev.AgentHandedOff(hands_back=True):
+        case (
+            ev.ProfileUpdated()
+            | ev.TimePassed()
+            | ev.StrandChosen()
+            | ev.AgentHandedOff(hands_back=True)
+        ):
             return False
         case ev.SessionErased() | ev.SessionStarted() | ev.TaskCreated() | ev.TaskCompleted():
             _fill_begun_or_done(made, event, cards)
-        case ev.TaskFailed() | ev.TaskCancelled():
-            _fill_given_up(made, event, cards)
+        case ev.TaskFailed() | ev.TaskCancelled() | ev.TaskParked() | ev.TaskForegrounded():
+            _fill_left(made, event, cards)
         case (
             ev.TaskPaused()
             | ev.TaskResumed()
@@ -235,6 +260,27 @@ def _fill(
     return True
 
 
+def _fill_place(
+    made: session_event_pb2.SessionEvent,
+    event: ev.TaskParked | ev.TaskForegrounded,
+    cards: AgentCards,
+) -> None:
+    match event:
+        case ev.TaskParked():
+            made.task_parked.task_id = event.task_id
+            made.task_parked.number = event.number
+            made.task_parked.cause = _PARK_CAUSES[event.cause]
+            if event.agent_id:
+                made.task_parked.agent.CopyFrom(cards.card(event.agent_id, ""))
+        case ev.TaskForegrounded():
+            made.task_foregrounded.task_id = event.task_id
+            made.task_foregrounded.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.task_foregrounded.locked = event.locked
+            made.task_foregrounded.cause = _FOREGROUND_CAUSES[event.cause]
+        case _:
+            assert_never(event)
+
+
 def _fill_begun_or_done(
     made: session_event_pb2.SessionEvent,
     event: ev.SessionErased | ev.SessionStarted | ev.TaskCreated | ev.TaskCompleted,
@@ -258,9 +304,9 @@ def _fill_begun_or_done(
             made.task_completed.agent.CopyFrom(cards.card(event.agent_id, ""))
 
 
-def _fill_given_up(
+def _fill_left(
     made: session_event_pb2.SessionEvent,
-    event: ev.TaskFailed | ev.TaskCancelled,
+    event: ev.TaskFailed | ev.TaskCancelled | ev.TaskParked | ev.TaskForegrounded,
     cards: AgentCards,
 ) -> None:
     match event:
@@ -271,6 +317,8 @@ def _fill_given_up(
         case ev.TaskCancelled():
             made.task_cancelled.task_id = event.task_id
             made.task_cancelled.cause = _CANCEL_CAUSES[event.cause]
+        case ev.TaskParked() | ev.TaskForegrounded():
+            _fill_place(made, event, cards)
 
 
 def _fill_pause(

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from routing_service.core.session import Approval, OpenTurn, SessionState
+from routing_service.core.strand_fold import parked_views
 from routing_service.sessions.calls import PendingApproval
 from routing_service.sessions.session_cache import SessionCache
 from routing_service.sessions.session_reads import SessionReads
@@ -27,7 +28,10 @@ _log = structlog.get_logger(__name__)
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
-    """A request that waits for an approval, and what its agent wrote."""
+    """A request that waits for an approval, and what its agent wrote.
+
+    state: the session as it is seen from the task that waits.
+    """
 
     key: SessionKey
     entry: QueueEntry
@@ -90,6 +94,9 @@ class ApprovalReads:
         try:
             async with self._cache.hold(key) as hot:
                 state = await self._cache.current(key, hot)
+                if state is not None and approval_entry(state) != entry:
+                    views = (seen for _, seen in parked_views(state))
+                    state = next((seen for seen in views if approval_entry(seen) == entry), state)
                 if approval_entry(state) != entry:
                     await self._store.mend_queue(tenant, (), (entry,))
                     return None

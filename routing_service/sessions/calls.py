@@ -19,6 +19,7 @@ from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import seen_from
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.storage.store import SessionKey
@@ -60,7 +61,7 @@ def as_voter(call: Call, command: ResumeTask, state: SessionState | None) -> Cal
 
     By hash: a change's actor stays when its session is erased.
     """
-    approval = state.approval if state is not None else None
+    approval = seen_from(state, command.task_id).approval if state is not None else None
     is_vote = (
         approval is not None and not approval.ended and not approvals.is_enough(approval, command)
     )

@@ -34,6 +34,7 @@ from routing_service.core.facts import NO_FACTS, facts_needed
 from routing_service.core.history import TurnRecord
 from routing_service.core.inbox import InboxPlace
 from routing_service.core.kept_moves import settled
+from routing_service.core.queued_messages import queued_count
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
@@ -241,7 +242,7 @@ class CommandHandler:
         async with self._cache.hold(key) as hot:
             state = await self._cache.current(key, hot)
             command = Expire(new_uuid7())
-            if state is not None and state.queued:
+            if state is not None and queued_count(state):
                 command = Expire(new_uuid7(), new_uuid7(), await self.sticks(key.tenant, state))
             try:
                 return Expiry(changed=await self._change(key, hot, command, method=""))
@@ -457,8 +458,7 @@ class CommandHandler:
         if task is not None and task.task_id == decision.task_id:
             status: TaskStatus | None = task.status
         else:
-            # The session has another task by now.
-            status = await self.tasks.stored_status(key, decision.task_id)
+            status = await self.tasks.status_after(key, decision.task_id, state, tasks)
         made = Made(call, decided, registry, state.revision, turns, status)
         answer = make_answer(made)
         append, chain = _append(made, answer, before, tasks, hot.chain)

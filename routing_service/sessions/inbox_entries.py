@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from routing_service.core.inbox import InboxPlace, waiting_place
+from routing_service.core.inbox import InboxPlace, waiting_places
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
-from routing_service.storage.queue_entries import QueueEntry, approval_entry
+from routing_service.storage.queue_entries import QueueEntry, approval_entries
 from routing_service.storage.store import Append
 
 Entries = tuple[QueueEntry, ...]
@@ -45,7 +45,6 @@ def waiting_entries(state: SessionState | None, registry: Registry) -> Entries:
     """Return the entries that a session should have."""
     if state is None:
         return ()
-    place = waiting_place(state, registry) if registry.has_inboxes else None
-    inbox = (entry_at(place, state.session_id),) if place else ()
-    approval = approval_entry(state)
-    return (*inbox, approval) if approval else inbox
+    places = waiting_places(state, registry) if registry.has_inboxes else []
+    inbox = (entry_at(place, state.session_id) for place in places)
+    return (*inbox, *approval_entries(state))

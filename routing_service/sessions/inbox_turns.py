@@ -10,7 +10,7 @@ from routing_service.core import events as ev
 from routing_service.core.commands import DispatchPlan
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.history import TurnRecord
-from routing_service.core.inbox import find_waiting, place_of
+from routing_service.core.inbox import find_live, find_waiting, place_of
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.sessions.calls import Call
@@ -80,8 +80,8 @@ class InboxTurns:
 
         A turn that is not open, or was overtaken, is left to the rules for late answers.
         """
-        turn = state.find_turn(call.request_id) if state is not None else None
-        if state is None or turn is None or not state.is_live(turn):
+        turn = find_live(state, call.request_id)
+        if state is None or turn is None:
             return
         if turn.holder == call.actor:
             entry = entry_at(place_of(turn), state.session_id)

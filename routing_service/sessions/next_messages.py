@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from routing_service.core.queued_messages import is_any_due
 from routing_service.core.session import SessionState
 from routing_service.sessions.calls import Expiry
 from routing_service.storage.store import Append, SessionKey
@@ -34,7 +35,7 @@ class NextMessages:
     def changed(self, append: Append, state: SessionState) -> None:
         """Take an append that changed entries of queues, and the state after it."""
         self._on_entries(append)
-        if state.queued and state.live_turn is None:
+        if is_any_due(state):
             task = asyncio.create_task(self._send_on(append.key), name="next message")
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)

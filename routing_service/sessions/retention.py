@@ -226,7 +226,7 @@ class Retention:
         return True
 
     async def _may_go(self, key: SessionKey) -> bool:
-        """Say whether a session may be removed: no open turn, no pending approval."""
+        """Say whether a session may be removed: no open turn, pending approval or parked task."""
         head = await self._store.load(key)
         if head is None:
             return False
@@ -236,7 +236,7 @@ class Retention:
             _log.warning("session_not_purged", session_id=key.session_id, error=str(error))
             return False
         now = view(state, self._handler.registry, self._clock_us())
-        return not now.open_turns and now.paused is None
+        return not now.open_turns and now.paused is None and now.apart is None
 
     async def _sessions(self, tenant: str) -> AsyncIterator[SessionRow]:
         async for one in self._tenants(tenant):

@@ -12,21 +12,11 @@ from routing_service.core.decide import Decided
 from routing_service.core.errors import invalid_field
 from routing_service.core.identifiers import TASK_METADATA_BYTES_MAX, TASK_METADATA_ENTRIES_MAX
 from routing_service.core.session import SessionState, Task
+from routing_service.core.strand_fold import open_or_last
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.sessions.session_cache import HotSession
 from routing_service.storage.row_content import decode_metadata, task_status
 from routing_service.storage.store import SessionKey, Store, TaskRow
-
-_TASK_EVENTS: Final = (
-    ev.TaskCreated,
-    ev.TaskCompleted,
-    ev.TaskFailed,
-    ev.TaskCancelled,
-    ev.TaskPaused,
-    ev.TaskResumed,
-    ev.ApprovalVoted,
-    ev.MessageRouted,
-)
 
 _MESSAGE: Final = ev.MessageRouted
 _ANSWER: Final = ev.TurnCompleted
@@ -47,7 +37,9 @@ class TaskRows:
         Raises RoutingError INVALID_FIELD if the metadata would exceed its bounds; StoreError.
         """
         rows: dict[str, TaskRow] = {}
-        tasks = {task.task_id: task for task in _tasks_of(before, decided.state)}
+        present = open_or_last(decided.state)
+        begun = {task.task_id: task for task in (open_or_last(before) if before else ())}
+        tasks = begun | {task.task_id: task for task in present}
         for event in decided.decision.events:
             match event:
                 case ev.TaskCreated():
@@ -66,32 +58,40 @@ class TaskRows:
                     known = await self._known_metadata(key, hot, event.task_id)
                     metadata = _merged(known, event.metadata)
                     hot.task_metadata = (event.task_id, metadata)
-                case ev.AgentCleared() | ev.AgentHandedOff() if _dropped_approval(before, decided):
-                    # The event is about the agent; its task goes on without the approval.
-                    metadata = await self._known_metadata(key, hot, _task_id(decided.state))
                 case _:
                     continue
-            task_id = event.task_id if isinstance(event, _TASK_EVENTS) else _task_id(decided.state)
             # A task that began and ended within this change is known from its events alone.
-            task = tasks.get(task_id)
-            is_present = task is not None and task is decided.state.task
-            status = task.status if task and is_present else _status_after(event)
-            rows[task_id] = TaskRow(
-                task_id=task_id,
-                session_id=key.session_id,
-                user_id=decided.state.owner,
-                status=status.value,
-                create_us=task.create_us if task else decided.now_us,
-                update_us=decided.now_us,
-                expire_us=task.expire_us if task else None,
-                data=msgspec.json.encode(metadata),
+            task = tasks.get(event.task_id)
+            status = task.status if task is not None and task in present else _status_after(event)
+            rows[event.task_id] = _row(
+                key, decided, event.task_id, task, status=status, metadata=metadata
+            )
+        for task in present:
+            known_task = begun.get(task.task_id)
+            if task.task_id in rows or known_task is None or known_task.status is task.status:
+                continue
+            # The events are about its agent: it goes on without its approval.
+            metadata = await self._known_metadata(key, hot, task.task_id)
+            rows[task.task_id] = _row(
+                key, decided, task.task_id, task, status=task.status, metadata=metadata
             )
         return tuple(rows.values())
 
-    async def stored_status(self, key: SessionKey, task_id: str) -> TaskStatus | None:
-        """Return the status of a task that is not the session's latest; None if there is none."""
-        row = await self._store.find_task(key.tenant, task_id) if task_id else None
-        return task_status(row) if row else None
+    async def status_after(
+        self, key: SessionKey, task_id: str, state: SessionState, rows: tuple[TaskRow, ...]
+    ) -> TaskStatus | None:
+        """Return the status of a task that is not the foreground's; None if there is none.
+
+        state: after the change. rows: that the change writes.
+        """
+        for task in open_or_last(state):
+            if task.task_id == task_id:
+                return task.status
+        written = next((row for row in rows if row.task_id == task_id), None)
+        if written is None and task_id:
+            # The session has another task by now.
+            written = await self._store.find_task(key.tenant, task_id)
+        return task_status(written) if written else None
 
     async def metadata(self, tenant: str, task_id: str) -> Mapping[str, str]:
         """Return what callers keep on a task."""
@@ -118,26 +118,24 @@ def may_change_tasks(events: Iterable[ev.Event]) -> bool:
     return False
 
 
-def _tasks_of(before: SessionState | None, after: SessionState) -> list[Task]:
-    """Return the tasks before and after a change, the present one last."""
-    tasks = [before.task] if before and before.task else []
-    return [*tasks, after.task] if after.task else tasks
-
-
-def _task_id(state: SessionState) -> str:
-    assert state.task is not None
-    return state.task.task_id
-
-
-def _dropped_approval(before: SessionState | None, decided: Decided) -> bool:
-    """Say whether a change removed a pending approval and left its task running."""
-    if before is None or before.paused is None or decided.state.paused is not None:
-        return False
-    task = decided.state.task
-    return (
-        task is not None
-        and task.status is TaskStatus.RUNNING
-        and task.task_id == before.paused.task_id
+def _row(
+    key: SessionKey,
+    decided: Decided,
+    task_id: str,
+    task: Task | None,
+    *,
+    status: TaskStatus,
+    metadata: Mapping[str, str],
+) -> TaskRow:
+    return TaskRow(
+        task_id=task_id,
+        session_id=key.session_id,
+        user_id=decided.state.owner,
+        status=status.value,
+        create_us=task.create_us if task else decided.now_us,
+        update_us=decided.now_us,
+        expire_us=task.expire_us if task else None,
+        data=msgspec.json.encode(metadata),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from routing_service.core.session import SessionState
+from routing_service.core.strands import turns_of
 from routing_service.storage.event_codec import decode_state
 from routing_service.storage.store import SchemaTooNew, Store, StoreCorrupt
 
@@ -82,11 +83,16 @@ def _count(
     home_agent_id: str,
     shown_id: Callable[[str], str],
 ) -> None:
+    parked = state.apart.parked if state.apart is not None else ()
     turns = [*state.open_turns, *([state.paused] if state.paused else [])]
+    turns += [turn for strand in parked for turn in turns_of(strand)]
     if state.erased or not (state.active or turns or state.open_task):
         return
     active = {state.active_id or home_agent_id}
     interrupted = {tenure.agent_id for tenure in state.stack}
+    # The agent of a parked task comes back to it, as an interrupted one does.
+    interrupted |= {strand.active.agent_id for strand in parked if strand.active}
+    interrupted |= {tenure.agent_id for strand in parked for tenure in strand.stack}
     answering = {turn.holder for turn in turns}
     for agent_id in (active | interrupted | answering) & set(agent_ids):
         touched = counted.by_agent.setdefault(agent_id, Touched())

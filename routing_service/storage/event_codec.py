@@ -20,8 +20,8 @@ from routing_service.storage.store import DAMAGED, SchemaTooNew, StoreCorrupt
 
 EVENTS_VERSION: Final = 1
 STATE_VERSION: Final = 2
-"""2: with the rule of an approval, or with session_parts.Work, what a turn that takes long has. A
-release that reads 1 would drop them. Other states stay 1."""
+"""2: with the rule of an approval, with parked tasks, or with session_parts.Work, what a turn that
+takes long has. A release that reads 1 would drop them. Other states stay 1."""
 
 _PLAIN_STATE: Final = 1
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import parked_views
 
 APPEND_ENTRIES_MAX: Final = 20
 """Entries that one append may put and drop. A session has at most 16 open turns, and one of them is
@@ -32,12 +33,20 @@ class QueueEntry(NamedTuple):
 
 
 def approval_entry(state: SessionState | None) -> QueueEntry | None:
-    """Return the entry of the decision that a session waits for; None = it waits for none."""
+    """Return the entry of the decision that the foreground waits for; None = for none."""
     paused = state.paused if state is not None else None
     if state is None or paused is None:
         return None
     place_us = paused.dispatched_us
     return QueueEntry(APPROVALS_QUEUE, place_us, state.session_id, paused.request_id)
+
+
+def approval_entries(state: SessionState | None) -> tuple[QueueEntry, ...]:
+    """Return the entries of all decisions that a session waits for, of parked tasks too."""
+    if state is None or (state.paused is None and state.apart is None):
+        return ()
+    views = (state, *(seen for _, seen in parked_views(state)))
+    return tuple(entry for view in views if (entry := approval_entry(view)) is not None)
 
 
 class QueueItem(msgspec.Struct, frozen=True):

@@ -54,9 +54,9 @@ STATE_BYTES_MAX: Final = 64 * 1024
 TASK_BYTES_MAX: Final = CHANGE_BYTES_MAX
 """The largest ``TaskRow.data``."""
 
-APPEND_TASKS_MAX: Final = 8
-"""Tasks in one append. With the limits above the largest append stays under DynamoDB's 4 MB for
-one transaction."""
+APPEND_TASKS_MAX: Final = 10
+"""Tasks in one append: the foreground's, eight that were parked, and one that begins. With the
+limits above the largest append stays under DynamoDB's 4 MB for one transaction."""
 
 PAGE_ROWS_MAX: Final = 1_000
 """The largest ``limit`` of any reading method."""

@@ -22,8 +22,8 @@ OLDEST_FORMAT: Final = 1
 """What 0.1.0 writes. A store without a number has it."""
 
 NEWEST_FORMAT: Final = 2
-"""2: the events of approvals, of turns that take long and of messages that wait, and the states
-with them (STATE_VERSION 2)."""
+"""2: the events of approvals, of turns that take long, of messages that wait and of parked tasks,
+and the states with them (STATE_VERSION 2)."""
 
 FORMAT_TENANT: Final = "*"
 FORMAT_SETTING: Final = f"{OWN_SETTING_PREFIX}format"

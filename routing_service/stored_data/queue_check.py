@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from routing_service.core.inbox import live_turns, place_of
 from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import apart_of
 from routing_service.storage.event_codec import decode_state
-from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry, approval_entry
+from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry, approval_entries
 from routing_service.storage.store import (
     CURSOR_START,
     SchemaTooNew,
@@ -69,18 +71,18 @@ class QueueCheck:
         self._queues = {APPROVALS_QUEUE}
 
     async def missing(self, session_id: str) -> WrongEntry | None:
-        """Return the entry that a session lacks, if any. Raises StoreUnavailable."""
+        """Return an entry that a session lacks, if any. Raises StoreUnavailable."""
         state = await self._state(session_id)
         if state is None:
             return None
         self._queues.update(_agents_of(state))
-        entry = approval_entry(state)
-        if entry is None or await self._store.find_item(self._tenant, entry) is not None:
-            return None
-        # It may have been decided between the two reads.
-        if approval_entry(await self._state(session_id)) != entry:
-            return None
-        return WrongEntry(self._tenant, entry, is_missing=True)
+        for entry in approval_entries(state):
+            if await self._store.find_item(self._tenant, entry) is not None:
+                continue
+            # It may have been decided between the two reads.
+            if entry in approval_entries(await self._state(session_id)):
+                return WrongEntry(self._tenant, entry, is_missing=True)
+        return None
 
     async def left_over(self) -> AsyncIterator[WrongEntry]:
         """Yield the entries whose sessions do not wait there.
@@ -152,7 +154,8 @@ async def wrong_entries(store: Store, tenant: str, check: QueueCheck) -> AsyncIt
 def _agents_of(state: SessionState) -> Iterable[str]:
     """Return the agents that a state names: what waits for one is in its inbox."""
     yield from state.turns_by_agent
-    for turn in state.open_turns:
+    parked = [turn for strand in apart_of(state).parked for turn in strand.open_turns]
+    for turn in (*state.open_turns, *parked):
         yield from turn.path
     yield state.previous_agent
 
@@ -161,10 +164,6 @@ def _waits(state: SessionState | None, entry: QueueEntry) -> bool:
     if state is None:
         return False
     if entry.queue == APPROVALS_QUEUE:
-        return approval_entry(state) == entry
-    turn = state.live_turn
-    return turn is not None and (turn.holder, turn.dispatched_us, turn.request_id) == (
-        entry.queue,
-        entry.place_us,
-        entry.request_id,
-    )
+        return entry in approval_entries(state)
+    place = (entry.queue, entry.place_us, entry.request_id)
+    return place in [place_of(turn) for turn in live_turns(state)]

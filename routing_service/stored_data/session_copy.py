@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from routing_service.core.inbox import live_turns
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_state
-from routing_service.storage.queue_entries import QueueEntry, approval_entry
+from routing_service.storage.queue_entries import QueueEntry, approval_entries
 from routing_service.storage.store import (
     APPEND_TASKS_MAX,
     DAMAGED,
@@ -202,9 +203,8 @@ async def _copy_entry(source: Store, target: Store, key: SessionKey, head: Head)
     """
     with suppress(SchemaTooNew, StoreCorrupt):  # Of a state that only another release reads.
         state = decode_state(head.state)
-        turn, approval = state.live_turn, approval_entry(state)
-        put = [approval] if approval is not None else []
-        if turn is not None:
+        put = list(approval_entries(state))
+        for turn in live_turns(state):
             entry = QueueEntry(turn.holder, turn.dispatched_us, key.session_id, turn.request_id)
             if await source.find_item(key.tenant, entry) is not None:
                 put.append(entry)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core.session import SessionState, Task, apply_change
+from routing_service.core.strand_fold import open_or_last
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.store import (
@@ -108,8 +109,8 @@ class SessionReplay:
                     self._statuses[event.task_id] = TaskStatus.CANCELLED
                 case _:
                     pass
-        if state.task is not None:
-            self._statuses[state.task.task_id] = state.task.status
+        for task in open_or_last(state):
+            self._statuses[task.task_id] = task.status
 
     def compare_head(self, row: SessionRow, head: Head) -> None:
         """Compare the stored head with the fold of all changes."""
@@ -151,8 +152,9 @@ class SessionReplay:
                 f"task {task.task_id} is stored as {task.status}, by the changes it is "
                 f"{expected.value}"
             )
-        current = self._state.task if self._state else None
-        if current is None or current.task_id != task.task_id:
+        present = open_or_last(self._state) if self._state else []
+        current = next((each for each in present if each.task_id == task.task_id), None)
+        if current is None:
             return
         if (task.create_us, task.expire_us) != (current.create_us, current.expire_us):
             self.problem(f"task {task.task_id} has other times than the state has of it")

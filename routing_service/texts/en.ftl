@@ -118,6 +118,24 @@ history-latest = Your latest messages, and who had them:
 history-message = - “{ $text }”: { $agents }
 history-message-plain = - a message without text: { $agents }
 
+## /tasks and /task
+
+tasks-head = { $count ->
+    [one] One task waits:
+   *[other] { $count } tasks wait:
+}
+tasks-none-parked = No task of yours waits.
+tasks-paused = { $number }. { $label }: waits for an approval
+tasks-locked = { $number }. { $label }: waits for your answer
+tasks-running = { $number }. { $label }: in progress
+tasks-select = To go on with one, type { $task_command } and its number, such as { $task_command } { $number }
+task-done = You are back with { $agent }, where you left off.
+task-paused = You are back with { $agent }. This task is still waiting for an approval.
+task-unknown = There is no task “{ $written }” that waits.
+task-no-argument = Which task?
+task-refused = You cannot leave this conversation for another task at the moment.
+task-parked = { $agent } is waiting for an approval. Until then you can go on with something else; { $tasks_command } shows what waits.
+
 ## /help
 
 help-head = This is what you can type:
@@ -126,6 +144,8 @@ help-reset = { $typed }: start afresh. What is open is cancelled.
 help-agents = { $typed }: who can help you.
 help-agent = { $typed } NAME: talk to an agent of your choice. What you write after the name is passed on.
 help-status = { $typed }: who you are talking to.
+help-tasks = { $typed }: which tasks wait.
+help-task = { $typed } NUMBER: go on with a task that waits. What you write after the number is passed on.
 help-history = { $typed }: who has answered you so far.
 help-help = { $typed }: this list.
 help-foot = Anything else is a message to the agent you are talking to.

@@ -107,6 +107,24 @@ history-latest = Tus últimos mensajes y quién los atendió:
 history-message = - «{ $text }»: { $agents }
 history-message-plain = - un mensaje sin texto: { $agents }
 
+## /tasks y /task
+
+tasks-head = { $count ->
+    [one] Hay una tarea en espera:
+   *[other] Hay { $count } tareas en espera:
+}
+tasks-none-parked = No tienes ninguna tarea en espera.
+tasks-paused = { $number }. { $label }: pendiente de aprobación
+tasks-locked = { $number }. { $label }: espera tu respuesta
+tasks-running = { $number }. { $label }: en curso
+tasks-select = Para seguir con una, escribe { $task_command } y su número, por ejemplo { $task_command } { $number }
+task-done = Vuelves a estar con { $agent_the }, donde lo dejaste.
+task-paused = Vuelves a estar con { $agent_the }. Esta tarea sigue pendiente de aprobación.
+task-unknown = No hay ninguna tarea «{ $written }» en espera.
+task-no-argument = ¿Qué tarea?
+task-refused = Ahora no puedes dejar esta conversación por otra tarea.
+task-parked = { $agent_start } espera una aprobación. Mientras tanto puedes seguir con otra cosa; { $tasks_command } muestra lo que está en espera.
+
 ## /help
 
 help-head = Esto es lo que puedes escribir:
@@ -115,6 +133,8 @@ help-reset = { $typed }: empezar de nuevo. Lo que esté pendiente se cancela.
 help-agents = { $typed }: quién puede ayudarte.
 help-agent = { $typed } NOMBRE: hablar con quien elijas. Lo que escribas después del nombre se le transmite.
 help-status = { $typed }: con quién estás hablando.
+help-tasks = { $typed }: qué tareas están en espera.
+help-task = { $typed } NÚMERO: seguir con una tarea en espera. Lo que escribas después del número se le transmite.
 help-history = { $typed }: quién te ha respondido hasta ahora.
 help-help = { $typed }: esta lista.
 help-foot = Todo lo demás es un mensaje para quien te atiende.

@@ -107,6 +107,24 @@ history-latest = As suas últimas mensagens, e quem cuidou delas:
 history-message = - “{ $text }”: { $agents }
 history-message-plain = - uma mensagem sem texto: { $agents }
 
+## /tasks e /task
+
+tasks-head = { $count ->
+    [one] Há uma tarefa em espera:
+   *[other] Há { $count } tarefas em espera:
+}
+tasks-none-parked = Você não tem nenhuma tarefa em espera.
+tasks-paused = { $number }. { $label }: à espera de aprovação
+tasks-locked = { $number }. { $label }: espera a sua resposta
+tasks-running = { $number }. { $label }: em andamento
+tasks-select = Para continuar com uma, digite { $task_command } e o número dela, por exemplo { $task_command } { $number }
+task-done = Você está de volta com { $agent_the }, onde parou.
+task-paused = Você está de volta com { $agent_the }. Esta tarefa continua à espera de aprovação.
+task-unknown = Não há nenhuma tarefa “{ $written }” em espera.
+task-no-argument = Qual tarefa?
+task-refused = Agora você não pode deixar esta conversa por outra tarefa.
+task-parked = { $agent_start } espera uma aprovação. Enquanto isso você pode continuar com outra coisa; { $tasks_command } mostra o que está em espera.
+
 ## /help
 
 help-head = É isto que você pode digitar:
@@ -115,6 +133,8 @@ help-reset = { $typed }: começar de novo. O que está pendente é cancelado.
 help-agents = { $typed }: quem pode ajudar você.
 help-agent = { $typed } NOME: falar com quem você escolher. O que você escrever depois do nome é passado adiante.
 help-status = { $typed }: com quem você está falando.
+help-tasks = { $typed }: quais tarefas estão em espera.
+help-task = { $typed } NÚMERO: continuar com uma tarefa em espera. O que você escrever depois do número é passado adiante.
 help-history = { $typed }: quem respondeu a você até agora.
 help-help = { $typed }: esta lista.
 help-foot = Todo o resto é uma mensagem para quem está com você.

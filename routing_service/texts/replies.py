@@ -73,6 +73,8 @@ _EMOJI = {
     "agents": "👥",
     "agent": "💬",
     "status": "📍",
+    "tasks": "🗂",
+    "task": "📌",
     "history": "🗂",
     "help": "💡",
     "": "👍",
@@ -147,6 +149,9 @@ def _lines(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> It
 def _own_lines(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> Iterable[str]:
     if reply.variant == "notice":
         return []
+    if reply.variant == "parked":
+        tasks = writer.typed("tasks")
+        return [writer.say("task-parked", agent=writer.name(reply.agent_id), tasks_command=tasks)]
     if reply.variant == "disabled":
         return writer.disabled(reply)
     if reply.variant == "stays":
@@ -406,6 +411,36 @@ def _status(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
         yield writer.say("status-way-back")
 
 
+def _tasks(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    if not reply.counts:
+        yield writer.say("tasks-none-parked")
+        return
+    yield writer.say("tasks-head", count=len(reply.counts))
+    for number, agent_id, waits in zip(reply.counts, reply.agent_ids, reply.waits, strict=True):
+        label = writer.name(agent_id).bare
+        yield writer.say(f"tasks-{waits}", number=str(number), label=label)
+        if writer.profile.choices is Choices.BUTTONS and writer.may_type("task"):
+            writer.add_option(f"{number}. {label}", f"{writer.typed('task')} {number}")
+    if writer.may_type("task") and writer.shows_commands:
+        first = str(reply.counts[0])
+        yield writer.say("tasks-select", task_command=writer.typed("task"), number=first)
+
+
+def _task(writer: _Writer, reply: ReplySpec) -> Iterable[str]:
+    match reply.variant:
+        case "done" | "paused":
+            yield writer.say(f"task-{reply.variant}", agent=writer.name(reply.agent_id))
+        case "refused":
+            yield writer.say("task-refused")
+        case "unknown_task":
+            written = clipped(" ".join(reply.detail), WRITTEN_CHARACTERS_MAX)
+            yield writer.say("task-unknown", written=written)
+            yield from _tasks(writer, reply)
+        case _:
+            yield writer.say("task-no-argument")
+            yield from _tasks(writer, reply)
+
+
 def _history(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> Iterable[str]:
     if not reply.agent_ids:
         yield writer.say("history-none")
@@ -459,5 +494,7 @@ _LINES: dict[str, Callable[[_Writer, ReplySpec], Iterable[str]]] = {
     "agents": _agents,
     "agent": _agent,
     "status": _status,
+    "tasks": _tasks,
+    "task": _task,
     "help": _help,
 }

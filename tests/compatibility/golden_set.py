@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from google.protobuf.message import Message
 
-from agent_routing.v1 import routing_service_pb2
+from agent_routing.v1 import dispatch_pb2
+from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.core import events as ev
 from routing_service.registry.file import load_registry
 from routing_service.storage.event_codec import decode_events, decode_state, encode_events
@@ -33,12 +35,14 @@ from routing_service.storage.open_store import open_store, open_store_to_read
 from routing_service.storage.sqlite.backup import backup_sqlite
 from routing_service.storage.store import CURSOR_START
 from routing_service.stored_data.verification import SessionReport, TenantReport, verify_store
-from tests.rpc.live_service import LiveService, serving
+from tests.rpc.live_service import LiveService, ask, fresh_id, hand_to, serving
 from tests.rpc.random_talk import RandomTalk
 from tests.rpc.registries import DESK
 
 FOLDER = Path(__file__).parent / "golden"
 SUMS = "SHA256SUMS"
+PARKED_TALK = "talk-parked"
+PARKING_DESK = f"{DESK}while_paused: park\n"
 SEEDS = range(4)
 STEPS = 14
 
@@ -94,13 +98,15 @@ async def found_in(url: str) -> list[dict[str, Any]]:
 async def make_set(folder: Path, work: Path) -> None:
     """Make a set of what today's code writes. work: an empty folder. Raises FileExistsError."""
     folder.mkdir(parents=True)  # noqa: ASYNC240 - nothing else runs yet
-    (folder / "agents.yaml").write_text(DESK.lstrip(), "utf-8")
+    (folder / "agents.yaml").write_text(PARKING_DESK.lstrip(), "utf-8")
     registry = load_registry(folder / "agents.yaml")
     (folder / "agents.json").write_text(_json_lines([meaning(registry)]), "utf-8")
     url = f"sqlite:///{work / 'routing.db'}"
-    async with serving(work, DESK, store=url) as service:
+    async with serving(work, PARKING_DESK, store=url) as service:
         calls = [call for seed in SEEDS for call in await _talk(service, seed)]
-        calls += [await _status(service, seed) for seed in SEEDS]
+        calls += await _parked_talk(service)
+        calls += [await _status(service, f"talk-{seed}") for seed in SEEDS]
+        calls.append(await _status(service, PARKED_TALK))
         now_us = service.clock.now_us
     _write(folder / "calls.jsonl", [{"now_us": now_us}, *calls])
     _write(folder / "hashes.jsonl", await found_in(url))
@@ -120,8 +126,47 @@ async def _talk(service: LiveService, seed: int) -> list[dict[str, Any]]:
     return [_call(rpc, data, answer) for rpc, data, answer in talk.kept]
 
 
-async def _status(service: LiveService, seed: int) -> dict[str, Any]:
-    request = routing_service_pb2.StatusRequest(session_id=f"talk-{seed}", user_id="ana")
+async def _parked_talk(service: LiveService) -> list[dict[str, Any]]:
+    """Two tasks that wait for approvals and are parked, one that asks, and the conversation."""
+    who = {"session_id": PARKED_TALK, "user_id": "ana"}
+    calls = []
+
+    async def call(rpc: str, answer: Message, **fields: Any) -> Any:
+        request = getattr(pb, f"{rpc}Request")(**who, **fields)
+        data = request.SerializeToString()
+        given = await service.raw(rpc, data)
+        calls.append(_call(rpc, data, given))
+        return type(answer).FromString(given)
+
+    async def answers(dispatch: Any, **outcome: Any) -> Any:
+        return await call(
+            "CompleteTurn",
+            pb.CompleteTurnResponse(),
+            request_id=dispatch.request_id,
+            agent_id=dispatch.agent.agent_id,
+            text="so it is",
+            **outcome,
+        )
+
+    for agent_id in ("sales", "support"):
+        routed = await call(
+            "Route", pb.RouteResponse(), text=f"{agent_id}, please", request_id=fresh_id()
+        )
+        handed = await answers(routed.dispatch, **hand_to(agent_id))
+        asked = pb.ApprovalNeededOutcome(prompt="May it?")
+        waits = await answers(handed.next, approval_needed=asked)
+    await call("Route", pb.RouteResponse(), text="something else", request_id=fresh_id())
+    decided = {"request_id": waits.request_id, "decision": dispatch_pb2.DECISION_APPROVE}
+    request = pb.ResumeTaskRequest(user_id="ana", task_id=waits.task_id, **decided)
+    data = request.SerializeToString()
+    given = await service.raw("ResumeTask", data)
+    calls.append(_call("ResumeTask", data, given))
+    await answers(pb.ResumeTaskResponse.FromString(given).dispatch, **ask())
+    return calls
+
+
+async def _status(service: LiveService, session_id: str) -> dict[str, Any]:
+    request = pb.StatusRequest(session_id=session_id, user_id="ana")
     data = request.SerializeToString()
     return _call("Status", data, await service.raw("Status", data))
 

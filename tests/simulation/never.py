@@ -41,8 +41,9 @@ from routing_service.core.vocabulary import (
     RouteReason,
     TaskStatus,
 )
+from tests.simulation import parked
 
-COMMANDS_THAT_CHANGE = ("/supervisor", "/reset", "/agent")
+COMMANDS_THAT_CHANGE = ("/supervisor", "/reset", "/agent", "/task")
 TIMED_CAUSES = frozenset({"timeout", "expired"})
 
 
@@ -64,6 +65,7 @@ def check_change(
         )
         return
     check_state(state)
+    assert len(decided.active_after) in {0, len(events)}
     if isinstance(command, Erase):
         _check_erased(before, decided, registry)
         return
@@ -71,12 +73,44 @@ def check_change(
     _check_home(before, state, registry)
     _check_fold(before, decided, registry)
     _check_time(before, decided)
+    if not parked.has_parked(before, state):
+        _check_task(before, state, events, registry)
+        _check_command(before, command, decided, registry, facts)
+        return
+    parts = parked.parts_of(before, decided.decision, state, registry.version)
+    for part in parts:
+        if part.events:
+            _check_task(part.before, part.after, part.events, registry)
+    part = parked.main_part(parts, command, decided.decision)
+    decision = msgspec.structs.replace(decided.decision, events=part.events)
+    seen = msgspec.structs.replace(decided, decision=decision, state=part.after)
+    _check_command(part.before, command, seen, registry, facts)
+
+
+def _check_task(
+    before: SessionState | None,
+    state: SessionState,
+    events: tuple[ev.Event, ...],
+    registry: Registry,
+) -> None:
+    """Assert what holds for every change of a task, whatever asked for it."""
     _check_epoch(before, state)
     _check_tasks(before, events)
     _check_approvals(before, state, events)
     _check_locks(before, state, events)
-    _check_dispatch(command, decided, registry)
     _check_turns(before, state, events, registry)
+
+
+def _check_command(
+    before: SessionState | None,
+    command: Command,
+    decided: Decided,
+    registry: Registry,
+    facts: Facts,
+) -> None:
+    """Assert what holds for a command of its kind."""
+    state, events = decided.state, decided.decision.events
+    _check_dispatch(command, decided, registry)
     _check_topics(before, command, facts.of(TopicVerdict), decided, registry)
     match command:
         case CompleteTurn():
@@ -126,7 +160,14 @@ def _in_force(before: SessionState | None, command: Command) -> SessionState | N
 
 
 def check_state(state: SessionState) -> None:
-    """Assert the invariants of any state."""
+    """Assert the invariants of any state, for each of its tasks."""
+    parked.check_places(state)
+    for view in parked.views(state):
+        _check_view(view)
+
+
+def _check_view(state: SessionState) -> None:
+    """Assert the invariants of a session with one task."""
     stack_ids = [frame.agent_id for frame in state.stack]
     if state.active is None:
         assert not stack_ids, "frames without an active agent"

@@ -8,7 +8,7 @@ on the state before, every state is the fold of its whole log.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -17,6 +17,7 @@ import pytest
 from routing_service.core import events as ev
 from routing_service.core.commands import (
     AskApproval,
+    CancelTask,
     ClearActiveAgent,
     Command,
     Complete,
@@ -56,8 +57,9 @@ from routing_service.core.registry import (
     Registry,
     Sticks,
     Topics,
+    WhilePaused,
 )
-from routing_service.core.session import OpenTurn, SessionState, Tenure
+from routing_service.core.session import OpenTurn, SessionState, Strand, Tenure
 from routing_service.core.suggestions import stay_option_id
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import (
@@ -67,6 +69,7 @@ from routing_service.core.vocabulary import (
     Initiator,
     RouteReason,
 )
+from tests.simulation import parked
 from tests.simulation.conversation import SESSION_ID, START_US, registry_of, uuid7
 from tests.simulation.never import DAY_US, check_change, check_offer, ends_us
 
@@ -125,6 +128,12 @@ REJECTING = registry_of(
 )
 # The same, and messages wait for the answers of workers.
 QUEUEING = replace(WORKING, double_text_queues=True)
+
+# Tasks that wait for an approval are parked, except where the tutor owns the session; messages wait
+# for the answers of workers.
+PARKING = replace(
+    QUEUEING, while_paused=WhilePaused.PARK, approvals=ApprovalRule(expires_us=LOCK_TIMEOUT_US)
+)
 
 # A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
 # are found for it, if any.
@@ -306,9 +315,12 @@ def sends_on() -> Letter:
     """The service sends on what waits, and applies time-outs."""
 
     def command(state: SessionState, ids: Ids) -> Told | None:
-        if not state.queued:
+        queues = [view for view in parked.views(state) if view.queued]
+        if not queues:
             return None
-        message = ev.MessageQueued(state.queued[0].request_id, text="hello")
+        # Behind a turn that is live a message goes on only if that turn ends in the same change.
+        queues.sort(key=lambda view: view.live_turn is not None)
+        message = ev.MessageQueued(queues[0].queued[0].request_id, text="hello")
         return Expire(ids(), ids()), Facts({QueuedText: message})
 
     return "the service sends on", command
@@ -324,6 +336,37 @@ def resume_another() -> Letter:
         return ResumeTask(request_id, state.task.task_id, ApprovalDecision.APPROVE, ids())
 
     return "a person decides about another request", command
+
+
+def in_parked(letter: Letter) -> Letter:
+    """The same of the first task that is parked, whose turns and approval it is about."""
+    name, make = letter
+
+    def command(state: SessionState, ids: Ids) -> Command | Told | None:
+        return make(parked.views(state)[1], ids) if _strands(state) else None
+
+    return f"in the parked task, {name}", command
+
+
+def route_to_parked() -> Letter:
+    """A user's message that names the first task that is parked."""
+
+    def command(state: SessionState, ids: Ids) -> Told | None:
+        for strand in _strands(state):
+            message = RouteMessage(ids(), "hello", ids(), task_id=strand.task_id)
+            return message, Facts({StoreFormat: 2})
+        return None
+
+    return "user: hello, in the parked task", command
+
+
+def cancel_parked() -> Letter:
+    """Someone cancels the first task that is parked."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        return next((CancelTask(ids(), one.task_id) for one in _strands(state)), None)
+
+    return "cancel the parked task", command
 
 
 def erase() -> Letter:
@@ -434,6 +477,44 @@ COMPACT = frozenset(
 WORK_LETTERS = (goes_on(), route_to_inboxes())
 QUEUE_LETTERS = (route_behind(), sends_on())
 
+# What happens to a parked task, and what else can happen meanwhile.
+PARKING_LETTERS = (
+    route_behind(),
+    route_to_inboxes(),
+    route("/supervisor"),
+    route("/task 1"),
+    route("/task 1 hello"),
+    route("/reset all"),
+    route_to_parked(),
+    sends_on(),
+    sweep(),
+    hand_over("buddy", in_turn=True),
+    answer("proceed", Proceed()),
+    answer("asks for a while", FollowUp(timeout_us=LOCK_TIMEOUT_US)),
+    answer("complete", Complete()),
+    answer("interlude with clerk", HandOff("clerk", mode=HandoffMode.INTERLUDE)),
+    ask_approval(),
+    clear(ClearScope.SESSION),
+    *map(
+        in_parked,
+        (
+            answer("proceed", Proceed()),
+            answer("asks for a while", FollowUp(timeout_us=LOCK_TIMEOUT_US)),
+            answer("complete", Complete()),
+            answer("hands to buddy", HandOff("buddy")),
+            answer("consults clerk", HandOff("clerk", mode=HandoffMode.CONSULT)),
+            answer("fails", Fail()),
+            ask_approval(),
+            hand_over("clerk", in_turn=True),
+            goes_on(),
+            resume(ApprovalDecision.APPROVE),
+            resume(ApprovalDecision.REJECT),
+        ),
+    ),
+    cancel_parked(),
+    erase(),
+)
+
 WAITS_US = (LOCK_TIMEOUT_US, LIMITS.turn_timeout_us, 400 * SECOND_US)
 
 
@@ -478,7 +559,19 @@ def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED)
         tuple((rest.agent_id, rest.messages_left) for rest in state.rests),
         _approval(state, now_us),
         len(state.queued),
+        tuple(
+            (
+                canonical(view, now_us, registry),
+                min(now_us - strand.since_us, WAITS_US[-1]) if strand.is_locked else None,
+            )
+            for strand, view in zip(_strands(state), parked.views(state)[1:], strict=True)
+        ),
+        state.apart is not None and state.apart.parks_again,
     )
+
+
+def _strands(state: SessionState) -> tuple[Strand, ...]:
+    return state.apart.parked if state.apart is not None else ()
 
 
 def _approval(state: SessionState, now_us: int) -> Hashable:
@@ -496,7 +589,9 @@ def _approval(state: SessionState, now_us: int) -> Hashable:
 class Search:
     """A breadth-first search through the sessions that a registry allows."""
 
-    def __init__(self, registry: Registry, *, compact: bool) -> None:
+    def __init__(
+        self, registry: Registry, *, compact: bool, letters: Sequence[Letter] | None = None
+    ) -> None:
         self.registry = registry
         self.letters = [
             letter
@@ -511,6 +606,8 @@ class Search:
             self.letters += WORK_LETTERS
         if registry.double_text_queues:
             self.letters += QUEUE_LETTERS
+        if letters is not None:
+            self.letters = list(letters)
         self.waits_us = [
             wait_us for wait_us in WAITS_US if not compact or _wait_name(wait_us) in COMPACT
         ]
@@ -590,15 +687,21 @@ def _wait_name(wait_us: int) -> str:
 _NOBODY = SessionState(session_id=SESSION_ID, revision=0, create_us=0, update_us=0)
 
 
-def search(registry: Registry, length: int, *, compact: bool = False) -> Search:
+def search(
+    registry: Registry,
+    length: int,
+    *,
+    compact: bool = False,
+    letters: Sequence[Letter] | None = None,
+) -> Search:
     """Search and print what was covered."""
     started_s = time.perf_counter()
-    found = Search(registry, compact=compact)
+    found = Search(registry, compact=compact, letters=letters)
     sizes = found.run(length)
-    letters = len(found.letters) + len(found.waits_us)
+    count = len(found.letters) + len(found.waits_us)
     refused = {reason.value: count for reason, count in found.refusals.items()}
     print(  # noqa: T201 - shown with -rP, and with a failure
-        f"home {registry.home_agent_id}: all sequences of {letters} letters up to {length}: "
+        f"home {registry.home_agent_id}: all sequences of {count} letters up to {length}: "
         f"{sum(sizes)} states, by length {sizes}; {found.steps} steps checked, "
         f"refused {refused}; {time.perf_counter() - started_s:.1f} s"
     )
@@ -696,6 +799,26 @@ def test_nothing_that_never_happens_is_five_telling_commands_and_waiting_message
     assert any(key[12] == 1 and not key[2] for key in reached), "no message outlived its turn"
     assert any(key[12] > 1 for key in reached), "no two messages waited"
     assert any(key[12] and key[5] for key in reached), "no message waited for an approval"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "length", [pytest.param(6, id="six"), pytest.param(7, id="seven", marks=pytest.mark.torture)]
+)
+def test_nothing_that_never_happens_is_a_few_commands_and_parked_tasks_away(length):
+    """Tasks that are parked and come forward, with all that can happen to them where they are."""
+    found = search(PARKING, length, compact=True, letters=PARKING_LETTERS)
+    reached = {key for key in found.seen if key is not None}
+    strands = [strand for key in reached for strand, _ in cast("Strands", key[13])]
+    assert any(strand[5] for strand in strands), "none was parked while it waited for an approval"
+    assert any(strand[0] and strand[0][1] for strand in strands), "none asked the user"
+    assert any(asks(strand) for strand in strands), "none consulted another agent"
+    assert any(len(cast("Strands", key[13])) > 1 for key in reached), "no two were parked"
+    assert any(key[14] for key in reached), "no paused task was brought forward"
+    assert any(key[12] and key[13] for key in reached), "no message waited beside a parked task"
+
+
+Strands = tuple[tuple[tuple[Hashable, ...], int | None], ...]
 
 
 def asks(key: tuple[Hashable, ...]) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from routing_service.core import identifiers, keep_turn, queued_messages, registry
+from routing_service.core import identifiers, keep_turn, queued_messages, registry, strands
 from routing_service.rpc import (
     health,
     method_handlers,
@@ -47,6 +47,7 @@ LIMITS = {
         inbox,
         keep_turn,
         queued_messages,
+        strands,
         live_feed,
         registry,
         stickiness_switch,

@@ -678,7 +678,10 @@ type GetSessionAtResponse struct {
 	// When the change was made.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// How many turns each agent had answered, as in StatusResponse.
-	TurnsByAgent  map[string]int32 `protobuf:"bytes,21,rep,name=turns_by_agent,json=turnsByAgent,proto3" json:"turns_by_agent,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	TurnsByAgent map[string]int32 `protobuf:"bytes,21,rep,name=turns_by_agent,json=turnsByAgent,proto3" json:"turns_by_agent,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// The open tasks that were parked, in the order in which they were. The fields above are about the
+	// conversation, without them.
+	ParkedTasks   []*ParkedTaskAt `protobuf:"bytes,22,rep,name=parked_tasks,json=parkedTasks,proto3" json:"parked_tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -860,6 +863,122 @@ func (x *GetSessionAtResponse) GetTurnsByAgent() map[string]int32 {
 	return nil
 }
 
+func (x *GetSessionAtResponse) GetParkedTasks() []*ParkedTaskAt {
+	if x != nil {
+		return x.ParkedTasks
+	}
+	return nil
+}
+
+// An open task that waited while the conversation went on without it.
+type ParkedTaskAt struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task, without its metadata.
+	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// The number by which the user names it in "/task". 1-9.
+	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// Its active agent. Unset while none was active in it.
+	ActiveAgent *Agent `protobuf:"bytes,3,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`
+	// Whether that agent had asked a question and waited for the answer.
+	Locked bool `protobuf:"varint,4,opt,name=locked,proto3" json:"locked,omitempty"`
+	// The agents that interludes interrupted; the last entry gets the task back first.
+	ReturnStack []*Frame `protobuf:"bytes,5,rep,name=return_stack,json=returnStack,proto3" json:"return_stack,omitempty"`
+	// Its turns that were not completed, oldest first.
+	OpenTurns []*OpenTurn `protobuf:"bytes,6,rep,name=open_turns,json=openTurns,proto3" json:"open_turns,omitempty"`
+	// Its turn that waited for an approval. Unset if none did.
+	PausedTurn *OpenTurn `protobuf:"bytes,7,opt,name=paused_turn,json=pausedTurn,proto3" json:"paused_turn,omitempty"`
+	// Messages that waited in it for the answer to the one before, the next one first.
+	QueuedRequestIds []string `protobuf:"bytes,8,rep,name=queued_request_ids,json=queuedRequestIds,proto3" json:"queued_request_ids,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ParkedTaskAt) Reset() {
+	*x = ParkedTaskAt{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParkedTaskAt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParkedTaskAt) ProtoMessage() {}
+
+func (x *ParkedTaskAt) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParkedTaskAt.ProtoReflect.Descriptor instead.
+func (*ParkedTaskAt) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ParkedTaskAt) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *ParkedTaskAt) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ParkedTaskAt) GetActiveAgent() *Agent {
+	if x != nil {
+		return x.ActiveAgent
+	}
+	return nil
+}
+
+func (x *ParkedTaskAt) GetLocked() bool {
+	if x != nil {
+		return x.Locked
+	}
+	return false
+}
+
+func (x *ParkedTaskAt) GetReturnStack() []*Frame {
+	if x != nil {
+		return x.ReturnStack
+	}
+	return nil
+}
+
+func (x *ParkedTaskAt) GetOpenTurns() []*OpenTurn {
+	if x != nil {
+		return x.OpenTurns
+	}
+	return nil
+}
+
+func (x *ParkedTaskAt) GetPausedTurn() *OpenTurn {
+	if x != nil {
+		return x.PausedTurn
+	}
+	return nil
+}
+
+func (x *ParkedTaskAt) GetQueuedRequestIds() []string {
+	if x != nil {
+		return x.QueuedRequestIds
+	}
+	return nil
+}
+
 // A message that waited for an agent's answer.
 type OpenTurn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -890,7 +1009,7 @@ type OpenTurn struct {
 
 func (x *OpenTurn) Reset() {
 	*x = OpenTurn{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +1021,7 @@ func (x *OpenTurn) String() string {
 func (*OpenTurn) ProtoMessage() {}
 
 func (x *OpenTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +1034,7 @@ func (x *OpenTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTurn.ProtoReflect.Descriptor instead.
 func (*OpenTurn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *OpenTurn) GetRequestId() string {
@@ -1032,7 +1151,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1163,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1176,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListEventsRequest) GetTenant() string {
@@ -1164,7 +1283,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1295,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1308,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListEventsResponse) GetRecords() []*AuditRecord {
@@ -1233,7 +1352,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1364,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1377,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AuditRecord) GetTenant() string {
@@ -1338,7 +1457,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1469,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1482,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchEventsRequest) GetTenant() string {
@@ -1422,7 +1541,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1553,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1566,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchEventsResponse) GetCursor() string {
@@ -1541,7 +1660,7 @@ type GetRoutingStatsRequest struct {
 
 func (x *GetRoutingStatsRequest) Reset() {
 	*x = GetRoutingStatsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1672,7 @@ func (x *GetRoutingStatsRequest) String() string {
 func (*GetRoutingStatsRequest) ProtoMessage() {}
 
 func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1685,7 @@ func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetRoutingStatsRequest) GetTenant() string {
@@ -1657,7 +1776,7 @@ type GetRoutingStatsResponse struct {
 
 func (x *GetRoutingStatsResponse) Reset() {
 	*x = GetRoutingStatsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +1788,7 @@ func (x *GetRoutingStatsResponse) String() string {
 func (*GetRoutingStatsResponse) ProtoMessage() {}
 
 func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +1801,7 @@ func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetRoutingStatsResponse) GetAsOfTime() *timestamppb.Timestamp {
@@ -1853,7 +1972,7 @@ type SuggestionCount struct {
 
 func (x *SuggestionCount) Reset() {
 	*x = SuggestionCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +1984,7 @@ func (x *SuggestionCount) String() string {
 func (*SuggestionCount) ProtoMessage() {}
 
 func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +1997,7 @@ func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestionCount.ProtoReflect.Descriptor instead.
 func (*SuggestionCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SuggestionCount) GetFromAgentId() string {
@@ -1946,7 +2065,7 @@ type StatsPeriod struct {
 
 func (x *StatsPeriod) Reset() {
 	*x = StatsPeriod{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2077,7 @@ func (x *StatsPeriod) String() string {
 func (*StatsPeriod) ProtoMessage() {}
 
 func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2090,7 @@ func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsPeriod.ProtoReflect.Descriptor instead.
 func (*StatsPeriod) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatsPeriod) GetStartTime() *timestamppb.Timestamp {
@@ -2036,7 +2155,7 @@ type RouteReasonCount struct {
 
 func (x *RouteReasonCount) Reset() {
 	*x = RouteReasonCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2167,7 @@ func (x *RouteReasonCount) String() string {
 func (*RouteReasonCount) ProtoMessage() {}
 
 func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2180,7 @@ func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteReasonCount.ProtoReflect.Descriptor instead.
 func (*RouteReasonCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RouteReasonCount) GetReason() RouteReason {
@@ -2103,7 +2222,7 @@ type HandoffCount struct {
 
 func (x *HandoffCount) Reset() {
 	*x = HandoffCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2234,7 @@ func (x *HandoffCount) String() string {
 func (*HandoffCount) ProtoMessage() {}
 
 func (x *HandoffCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2247,7 @@ func (x *HandoffCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffCount.ProtoReflect.Descriptor instead.
 func (*HandoffCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HandoffCount) GetFromAgentId() string {
@@ -2226,7 +2345,7 @@ type AgentStats struct {
 
 func (x *AgentStats) Reset() {
 	*x = AgentStats{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2357,7 @@ func (x *AgentStats) String() string {
 func (*AgentStats) ProtoMessage() {}
 
 func (x *AgentStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2370,7 @@ func (x *AgentStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStats.ProtoReflect.Descriptor instead.
 func (*AgentStats) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AgentStats) GetAgentId() string {
@@ -2365,7 +2484,7 @@ type TurnOutcomeCount struct {
 
 func (x *TurnOutcomeCount) Reset() {
 	*x = TurnOutcomeCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2496,7 @@ func (x *TurnOutcomeCount) String() string {
 func (*TurnOutcomeCount) ProtoMessage() {}
 
 func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2509,7 @@ func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnOutcomeCount.ProtoReflect.Descriptor instead.
 func (*TurnOutcomeCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
@@ -2424,7 +2543,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2555,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2568,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -2497,7 +2616,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2509,7 +2628,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2522,7 +2641,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -2568,7 +2687,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2699,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2712,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -2642,7 +2761,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2773,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2786,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -2821,7 +2940,7 @@ type UserProfile struct {
 
 func (x *UserProfile) Reset() {
 	*x = UserProfile{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +2952,7 @@ func (x *UserProfile) String() string {
 func (*UserProfile) ProtoMessage() {}
 
 func (x *UserProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +2965,7 @@ func (x *UserProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
 func (*UserProfile) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UserProfile) GetRevision() int64 {
@@ -2906,7 +3025,7 @@ type TypedCommand struct {
 
 func (x *TypedCommand) Reset() {
 	*x = TypedCommand{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3037,7 @@ func (x *TypedCommand) String() string {
 func (*TypedCommand) ProtoMessage() {}
 
 func (x *TypedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3050,7 @@ func (x *TypedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
 func (*TypedCommand) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TypedCommand) GetRevision() int64 {
@@ -2976,7 +3095,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3107,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3120,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -3071,7 +3190,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3202,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3215,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -3182,7 +3301,7 @@ type TouchedSessions struct {
 
 func (x *TouchedSessions) Reset() {
 	*x = TouchedSessions{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3313,7 @@ func (x *TouchedSessions) String() string {
 func (*TouchedSessions) ProtoMessage() {}
 
 func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3326,7 @@ func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
 func (*TouchedSessions) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TouchedSessions) GetAgentId() string {
@@ -3273,7 +3392,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3404,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3417,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -3361,7 +3480,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3492,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3505,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -3421,7 +3540,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3433,7 +3552,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3446,7 +3565,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -3521,7 +3640,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3652,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3665,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -3591,7 +3710,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3603,7 +3722,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3616,7 +3735,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -3667,7 +3786,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3798,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3811,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -3767,7 +3886,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xbb\b\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\"\xfe\b\n" +
 	"\x14GetSessionAtResponse\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -3795,10 +3914,22 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"createTime\x12;\n" +
 	"\vupdate_time\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12^\n" +
-	"\x0eturns_by_agent\x18\x15 \x03(\v28.agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntryR\fturnsByAgent\x1a?\n" +
+	"\x0eturns_by_agent\x18\x15 \x03(\v28.agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntryR\fturnsByAgent\x12A\n" +
+	"\fparked_tasks\x18\x16 \x03(\v2\x1e.agent_routing.v1.ParkedTaskAtR\vparkedTasks\x1a?\n" +
 	"\x11TurnsByAgentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xa3\x03\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x88\x03\n" +
+	"\fParkedTaskAt\x12*\n" +
+	"\x04task\x18\x01 \x01(\v2\x16.agent_routing.v1.TaskR\x04task\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\x12:\n" +
+	"\factive_agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\vactiveAgent\x12\x16\n" +
+	"\x06locked\x18\x04 \x01(\bR\x06locked\x12:\n" +
+	"\freturn_stack\x18\x05 \x03(\v2\x17.agent_routing.v1.FrameR\vreturnStack\x129\n" +
+	"\n" +
+	"open_turns\x18\x06 \x03(\v2\x1a.agent_routing.v1.OpenTurnR\topenTurns\x12;\n" +
+	"\vpaused_turn\x18\a \x01(\v2\x1a.agent_routing.v1.OpenTurnR\n" +
+	"pausedTurn\x12,\n" +
+	"\x12queued_request_ids\x18\b \x03(\tR\x10queuedRequestIds\"\xa3\x03\n" +
 	"\bOpenTurn\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12&\n" +
@@ -4094,7 +4225,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
@@ -4104,151 +4235,158 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*Unreadable)(nil),              // 5: agent_routing.v1.Unreadable
 	(*GetSessionAtRequest)(nil),     // 6: agent_routing.v1.GetSessionAtRequest
 	(*GetSessionAtResponse)(nil),    // 7: agent_routing.v1.GetSessionAtResponse
-	(*OpenTurn)(nil),                // 8: agent_routing.v1.OpenTurn
-	(*ListEventsRequest)(nil),       // 9: agent_routing.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 10: agent_routing.v1.ListEventsResponse
-	(*AuditRecord)(nil),             // 11: agent_routing.v1.AuditRecord
-	(*WatchEventsRequest)(nil),      // 12: agent_routing.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 13: agent_routing.v1.WatchEventsResponse
-	(*GetRoutingStatsRequest)(nil),  // 14: agent_routing.v1.GetRoutingStatsRequest
-	(*GetRoutingStatsResponse)(nil), // 15: agent_routing.v1.GetRoutingStatsResponse
-	(*SuggestionCount)(nil),         // 16: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 17: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 18: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 19: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 20: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 21: agent_routing.v1.TurnOutcomeCount
-	(*EraseUserRequest)(nil),        // 22: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 23: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 24: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 25: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 26: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 27: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 28: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 29: agent_routing.v1.ReloadAgentsResponse
-	(*TouchedSessions)(nil),         // 30: agent_routing.v1.TouchedSessions
-	(*SetStickinessRequest)(nil),    // 31: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 32: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 33: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 34: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 35: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 36: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 37: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	nil,                             // 38: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 39: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 40: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 41: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 43: agent_routing.v1.Agent
-	(*Frame)(nil),                   // 44: agent_routing.v1.Frame
-	(*Task)(nil),                    // 45: agent_routing.v1.Task
-	(RouteReason)(0),                // 46: agent_routing.v1.RouteReason
-	(*SessionEvent)(nil),            // 47: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 48: google.protobuf.Duration
-	(*Change)(nil),                  // 49: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 50: agent_routing.v1.Heartbeat
-	(Initiator)(0),                  // 51: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 52: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 53: agent_routing.v1.TurnOutcome
-	(*Turn)(nil),                    // 54: agent_routing.v1.Turn
+	(*ParkedTaskAt)(nil),            // 8: agent_routing.v1.ParkedTaskAt
+	(*OpenTurn)(nil),                // 9: agent_routing.v1.OpenTurn
+	(*ListEventsRequest)(nil),       // 10: agent_routing.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 11: agent_routing.v1.ListEventsResponse
+	(*AuditRecord)(nil),             // 12: agent_routing.v1.AuditRecord
+	(*WatchEventsRequest)(nil),      // 13: agent_routing.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 14: agent_routing.v1.WatchEventsResponse
+	(*GetRoutingStatsRequest)(nil),  // 15: agent_routing.v1.GetRoutingStatsRequest
+	(*GetRoutingStatsResponse)(nil), // 16: agent_routing.v1.GetRoutingStatsResponse
+	(*SuggestionCount)(nil),         // 17: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 18: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 19: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 20: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 21: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 22: agent_routing.v1.TurnOutcomeCount
+	(*EraseUserRequest)(nil),        // 23: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 24: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 25: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 26: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 27: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 28: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 29: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 30: agent_routing.v1.ReloadAgentsResponse
+	(*TouchedSessions)(nil),         // 31: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 32: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 33: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 34: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 35: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 36: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 37: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 38: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	nil,                             // 39: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 40: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 41: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 42: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 43: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 44: agent_routing.v1.Agent
+	(*Frame)(nil),                   // 45: agent_routing.v1.Frame
+	(*Task)(nil),                    // 46: agent_routing.v1.Task
+	(RouteReason)(0),                // 47: agent_routing.v1.RouteReason
+	(*SessionEvent)(nil),            // 48: agent_routing.v1.SessionEvent
+	(*durationpb.Duration)(nil),     // 49: google.protobuf.Duration
+	(*Change)(nil),                  // 50: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 51: agent_routing.v1.Heartbeat
+	(Initiator)(0),                  // 52: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 53: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 54: agent_routing.v1.TurnOutcome
+	(*Turn)(nil),                    // 55: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	41, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	42, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	42, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	42, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	43, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	43, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	43, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	41, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	42, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	42, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	44, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	42, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	43, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	43, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
 	5,  // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
-	43, // 9: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
-	42, // 10: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	44, // 11: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
-	45, // 12: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
-	8,  // 13: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
-	8,  // 14: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	43, // 15: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
-	42, // 16: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
-	42, // 17: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
-	37, // 18: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	43, // 19: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
-	46, // 20: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
-	42, // 21: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
-	42, // 22: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	42, // 23: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
-	0,  // 24: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
-	11, // 25: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	47, // 26: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	5,  // 27: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	48, // 28: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	49, // 29: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	50, // 30: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	5,  // 31: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	42, // 32: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	42, // 33: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	42, // 34: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	42, // 35: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	42, // 36: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	18, // 37: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	38, // 38: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	19, // 39: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	39, // 40: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	20, // 41: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	40, // 42: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	17, // 43: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	16, // 44: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	42, // 45: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	48, // 46: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	46, // 47: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	51, // 48: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	52, // 49: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	21, // 50: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	48, // 51: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	48, // 52: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	53, // 53: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	42, // 54: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	4,  // 55: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	45, // 56: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	54, // 57: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	11, // 58: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	26, // 59: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	27, // 60: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	5,  // 61: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	42, // 62: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	42, // 63: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	30, // 64: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	1,  // 65: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	42, // 66: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	42, // 67: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	42, // 68: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,  // 69: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	6,  // 70: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
-	9,  // 71: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	12, // 72: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	14, // 73: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	22, // 74: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	24, // 75: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	28, // 76: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	31, // 77: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	32, // 78: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	35, // 79: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,  // 80: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	7,  // 81: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
-	10, // 82: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	13, // 83: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	15, // 84: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	23, // 85: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	25, // 86: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	29, // 87: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	34, // 88: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	33, // 89: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	36, // 90: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	80, // [80:91] is the sub-list for method output_type
-	69, // [69:80] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	44, // 9: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
+	43, // 10: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	45, // 11: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
+	46, // 12: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
+	9,  // 13: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
+	9,  // 14: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	44, // 15: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
+	43, // 16: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
+	43, // 17: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
+	38, // 18: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	8,  // 19: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
+	46, // 20: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
+	44, // 21: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
+	45, // 22: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
+	9,  // 23: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
+	9,  // 24: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	44, // 25: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
+	47, // 26: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
+	43, // 27: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
+	43, // 28: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	43, // 29: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	0,  // 30: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
+	12, // 31: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
+	48, // 32: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	5,  // 33: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
+	49, // 34: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	50, // 35: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	51, // 36: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	5,  // 37: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	43, // 38: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	43, // 39: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	43, // 40: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	43, // 41: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	43, // 42: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	19, // 43: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	39, // 44: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	20, // 45: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	40, // 46: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	21, // 47: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	41, // 48: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	18, // 49: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	17, // 50: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	43, // 51: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	49, // 52: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	47, // 53: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	52, // 54: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	53, // 55: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	22, // 56: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	49, // 57: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	49, // 58: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	54, // 59: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	43, // 60: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	4,  // 61: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	46, // 62: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	55, // 63: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	12, // 64: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	27, // 65: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	28, // 66: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	5,  // 67: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	43, // 68: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	43, // 69: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	31, // 70: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	1,  // 71: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	43, // 72: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	43, // 73: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	43, // 74: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,  // 75: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	6,  // 76: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	10, // 77: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	13, // 78: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	15, // 79: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	23, // 80: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	25, // 81: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	29, // 82: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	32, // 83: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	33, // 84: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	36, // 85: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,  // 86: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	7,  // 87: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	11, // 88: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	14, // 89: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	16, // 90: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	24, // 91: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	26, // 92: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	30, // 93: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	35, // 94: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	34, // 95: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	37, // 96: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	86, // [86:97] is the sub-list for method output_type
+	75, // [75:86] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -4264,12 +4402,12 @@ func file_agent_routing_v1_admin_service_proto_init() {
 	file_agent_routing_v1_task_proto_init()
 	file_agent_routing_v1_turn_proto_init()
 	file_agent_routing_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[11].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[12].OneofWrappers = []any{
 		(*WatchEventsResponse_Change)(nil),
 		(*WatchEventsResponse_Heartbeat)(nil),
 		(*WatchEventsResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[23].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[24].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
@@ -4278,14 +4416,14 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Command)(nil),
 		(*ExportUserResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[29].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -414,8 +414,9 @@ type RouteRequest struct {
 	// Id of this request, which identifies a repeat. Empty: one is generated (a repeat is then a new
 	// message).
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The task. Empty: the session's open task, or a new one. A task other than the open one is
-	// TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
+	// The task. Empty: the session's open task, or a new one. A parked task comes forward, and the one in
+	// the foreground is parked, or completed if nothing of it waits. Another task than these while one is
+	// open is TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
 	TaskId string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Other content of the message. At most 16 items, 64 KiB in all. Never searched for commands.
 	Items []*Item `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
@@ -1519,9 +1520,13 @@ type StatusResponse struct {
 	// The switch that was offered to the user and is not answered yet. Unset if there is none.
 	Suggestion *Suggestion `protobuf:"bytes,18,opt,name=suggestion,proto3" json:"suggestion,omitempty"`
 	// Messages that wait for the answer to the one before, the next one first (double_text: queue).
+	// Those that wait in a parked task are in parked_tasks.
 	QueuedRequestIds []string `protobuf:"bytes,19,rep,name=queued_request_ids,json=queuedRequestIds,proto3" json:"queued_request_ids,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The open tasks that are parked, in the order in which they were. Their open turns are in
+	// open_requests too.
+	ParkedTasks   []*ParkedTask `protobuf:"bytes,20,rep,name=parked_tasks,json=parkedTasks,proto3" json:"parked_tasks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1687,6 +1692,106 @@ func (x *StatusResponse) GetQueuedRequestIds() []string {
 	return nil
 }
 
+func (x *StatusResponse) GetParkedTasks() []*ParkedTask {
+	if x != nil {
+		return x.ParkedTasks
+	}
+	return nil
+}
+
+// An open task that waits while the conversation goes on without it. It comes forward again when a
+// message names it, by "/task" and its number, or when its agent waits for an answer and nothing else is
+// left in the foreground.
+type ParkedTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	Task *Task `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	// The number by which the user names it in "/task". 1-9.
+	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The agent that has it: it waits for an approval, or is active, or works on its turn.
+	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Whether that agent asked a question and waits for the answer.
+	Locked bool `protobuf:"varint,4,opt,name=locked,proto3" json:"locked,omitempty"`
+	// What a person must decide before the task continues. Unset unless it is paused.
+	PendingApproval *PendingApproval `protobuf:"bytes,5,opt,name=pending_approval,json=pendingApproval,proto3" json:"pending_approval,omitempty"`
+	// Messages that wait in this task for the answer to the one before (double_text: queue).
+	QueuedRequestIds []string `protobuf:"bytes,6,rep,name=queued_request_ids,json=queuedRequestIds,proto3" json:"queued_request_ids,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ParkedTask) Reset() {
+	*x = ParkedTask{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ParkedTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ParkedTask) ProtoMessage() {}
+
+func (x *ParkedTask) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ParkedTask.ProtoReflect.Descriptor instead.
+func (*ParkedTask) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ParkedTask) GetTask() *Task {
+	if x != nil {
+		return x.Task
+	}
+	return nil
+}
+
+func (x *ParkedTask) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ParkedTask) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *ParkedTask) GetLocked() bool {
+	if x != nil {
+		return x.Locked
+	}
+	return false
+}
+
+func (x *ParkedTask) GetPendingApproval() *PendingApproval {
+	if x != nil {
+		return x.PendingApproval
+	}
+	return nil
+}
+
+func (x *ParkedTask) GetQueuedRequestIds() []string {
+	if x != nil {
+		return x.QueuedRequestIds
+	}
+	return nil
+}
+
 // A request that waits for an approval. Decide it with ResumeTask.
 type PendingApproval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1720,7 +1825,7 @@ type PendingApproval struct {
 
 func (x *PendingApproval) Reset() {
 	*x = PendingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1837,7 @@ func (x *PendingApproval) String() string {
 func (*PendingApproval) ProtoMessage() {}
 
 func (x *PendingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1850,7 @@ func (x *PendingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingApproval.ProtoReflect.Descriptor instead.
 func (*PendingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PendingApproval) GetTaskId() string {
@@ -1844,7 +1949,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +1961,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +1974,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Frame) GetAgent() *Agent {
@@ -1955,7 +2060,7 @@ type CompleteTurnRequest struct {
 
 func (x *CompleteTurnRequest) Reset() {
 	*x = CompleteTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2072,7 @@ func (x *CompleteTurnRequest) String() string {
 func (*CompleteTurnRequest) ProtoMessage() {}
 
 func (x *CompleteTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2085,7 @@ func (x *CompleteTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTurnRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CompleteTurnRequest) GetSessionId() string {
@@ -2162,7 +2267,7 @@ type ProceedOutcome struct {
 
 func (x *ProceedOutcome) Reset() {
 	*x = ProceedOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2279,7 @@ func (x *ProceedOutcome) String() string {
 func (*ProceedOutcome) ProtoMessage() {}
 
 func (x *ProceedOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2292,7 @@ func (x *ProceedOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProceedOutcome.ProtoReflect.Descriptor instead.
 func (*ProceedOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{14}
 }
 
 // The agent asked the user a question.
@@ -2201,7 +2306,7 @@ type FollowUpOutcome struct {
 
 func (x *FollowUpOutcome) Reset() {
 	*x = FollowUpOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2318,7 @@ func (x *FollowUpOutcome) String() string {
 func (*FollowUpOutcome) ProtoMessage() {}
 
 func (x *FollowUpOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2331,7 @@ func (x *FollowUpOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowUpOutcome.ProtoReflect.Descriptor instead.
 func (*FollowUpOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FollowUpOutcome) GetTimeout() *durationpb.Duration {
@@ -2250,7 +2355,7 @@ type CompleteOutcome struct {
 
 func (x *CompleteOutcome) Reset() {
 	*x = CompleteOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2367,7 @@ func (x *CompleteOutcome) String() string {
 func (*CompleteOutcome) ProtoMessage() {}
 
 func (x *CompleteOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2380,7 @@ func (x *CompleteOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteOutcome.ProtoReflect.Descriptor instead.
 func (*CompleteOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CompleteOutcome) GetSummary() string {
@@ -2312,7 +2417,7 @@ type HandoffOutcome struct {
 
 func (x *HandoffOutcome) Reset() {
 	*x = HandoffOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2429,7 @@ func (x *HandoffOutcome) String() string {
 func (*HandoffOutcome) ProtoMessage() {}
 
 func (x *HandoffOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2442,7 @@ func (x *HandoffOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffOutcome.ProtoReflect.Descriptor instead.
 func (*HandoffOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HandoffOutcome) GetAgentId() string {
@@ -2389,7 +2494,7 @@ type ApprovalNeededOutcome struct {
 
 func (x *ApprovalNeededOutcome) Reset() {
 	*x = ApprovalNeededOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2506,7 @@ func (x *ApprovalNeededOutcome) String() string {
 func (*ApprovalNeededOutcome) ProtoMessage() {}
 
 func (x *ApprovalNeededOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2519,7 @@ func (x *ApprovalNeededOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalNeededOutcome.ProtoReflect.Descriptor instead.
 func (*ApprovalNeededOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ApprovalNeededOutcome) GetPrompt() string {
@@ -2442,7 +2547,7 @@ type FailureOutcome struct {
 
 func (x *FailureOutcome) Reset() {
 	*x = FailureOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2454,7 +2559,7 @@ func (x *FailureOutcome) String() string {
 func (*FailureOutcome) ProtoMessage() {}
 
 func (x *FailureOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2467,7 +2572,7 @@ func (x *FailureOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailureOutcome.ProtoReflect.Descriptor instead.
 func (*FailureOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FailureOutcome) GetMessage() string {
@@ -2503,14 +2608,17 @@ type CompleteTurnResponse struct {
 	Locked bool `protobuf:"varint,10,opt,name=locked,proto3" json:"locked,omitempty"`
 	// The verdicts of the handoff rules, if a handoff or a hop was tried. With DEGRADED they include
 	// those that refused.
-	Verdicts      []*Verdict `protobuf:"bytes,11,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	Verdicts []*Verdict `protobuf:"bytes,11,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
+	// Something to show to the user after text: that the task was parked until its approval. Unset:
+	// nothing.
+	Notice        *Reply `protobuf:"bytes,12,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompleteTurnResponse) Reset() {
 	*x = CompleteTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2630,7 @@ func (x *CompleteTurnResponse) String() string {
 func (*CompleteTurnResponse) ProtoMessage() {}
 
 func (x *CompleteTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2643,7 @@ func (x *CompleteTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTurnResponse.ProtoReflect.Descriptor instead.
 func (*CompleteTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CompleteTurnResponse) GetSessionId() string {
@@ -2615,6 +2723,13 @@ func (x *CompleteTurnResponse) GetVerdicts() []*Verdict {
 	return nil
 }
 
+func (x *CompleteTurnResponse) GetNotice() *Reply {
+	if x != nil {
+		return x.Notice
+	}
+	return nil
+}
+
 // A decision about a paused task.
 type ResumeTaskRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2643,7 +2758,7 @@ type ResumeTaskRequest struct {
 
 func (x *ResumeTaskRequest) Reset() {
 	*x = ResumeTaskRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2770,7 @@ func (x *ResumeTaskRequest) String() string {
 func (*ResumeTaskRequest) ProtoMessage() {}
 
 func (x *ResumeTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2783,7 @@ func (x *ResumeTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTaskRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTaskRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResumeTaskRequest) GetSessionId() string {
@@ -2745,7 +2860,7 @@ type ResumeTaskResponse struct {
 
 func (x *ResumeTaskResponse) Reset() {
 	*x = ResumeTaskResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2872,7 @@ func (x *ResumeTaskResponse) String() string {
 func (*ResumeTaskResponse) ProtoMessage() {}
 
 func (x *ResumeTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2885,7 @@ func (x *ResumeTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTaskResponse.ProtoReflect.Descriptor instead.
 func (*ResumeTaskResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeTaskResponse) GetSessionId() string {
@@ -2846,7 +2961,7 @@ type CancelTaskRequest struct {
 
 func (x *CancelTaskRequest) Reset() {
 	*x = CancelTaskRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +2973,7 @@ func (x *CancelTaskRequest) String() string {
 func (*CancelTaskRequest) ProtoMessage() {}
 
 func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +2986,7 @@ func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskRequest.ProtoReflect.Descriptor instead.
 func (*CancelTaskRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelTaskRequest) GetSessionId() string {
@@ -2944,7 +3059,7 @@ type CancelTaskResponse struct {
 
 func (x *CancelTaskResponse) Reset() {
 	*x = CancelTaskResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3071,7 @@ func (x *CancelTaskResponse) String() string {
 func (*CancelTaskResponse) ProtoMessage() {}
 
 func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3084,7 @@ func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskResponse.ProtoReflect.Descriptor instead.
 func (*CancelTaskResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelTaskResponse) GetSessionId() string {
@@ -3037,7 +3152,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3164,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3177,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListTasksRequest) GetSessionId() string {
@@ -3120,7 +3235,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3247,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3260,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -3192,7 +3307,7 @@ type ListTurnsRequest struct {
 
 func (x *ListTurnsRequest) Reset() {
 	*x = ListTurnsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3204,7 +3319,7 @@ func (x *ListTurnsRequest) String() string {
 func (*ListTurnsRequest) ProtoMessage() {}
 
 func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3217,7 +3332,7 @@ func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
 func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTurnsRequest) GetSessionId() string {
@@ -3289,7 +3404,7 @@ type ListTurnsResponse struct {
 
 func (x *ListTurnsResponse) Reset() {
 	*x = ListTurnsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3301,7 +3416,7 @@ func (x *ListTurnsResponse) String() string {
 func (*ListTurnsResponse) ProtoMessage() {}
 
 func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3314,7 +3429,7 @@ func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
 func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTurnsResponse) GetTurns() []*Turn {
@@ -3356,7 +3471,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3368,7 +3483,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3381,7 +3496,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListAgentsRequest) GetSessionId() string {
@@ -3440,7 +3555,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3452,7 +3567,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3465,7 +3580,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -3514,7 +3629,7 @@ type ReportDegradedRequest struct {
 
 func (x *ReportDegradedRequest) Reset() {
 	*x = ReportDegradedRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3526,7 +3641,7 @@ func (x *ReportDegradedRequest) String() string {
 func (*ReportDegradedRequest) ProtoMessage() {}
 
 func (x *ReportDegradedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3539,7 +3654,7 @@ func (x *ReportDegradedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDegradedRequest.ProtoReflect.Descriptor instead.
 func (*ReportDegradedRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReportDegradedRequest) GetTurns() []*DegradedTurn {
@@ -3584,7 +3699,7 @@ type DegradedTurn struct {
 
 func (x *DegradedTurn) Reset() {
 	*x = DegradedTurn{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3711,7 @@ func (x *DegradedTurn) String() string {
 func (*DegradedTurn) ProtoMessage() {}
 
 func (x *DegradedTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3724,7 @@ func (x *DegradedTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DegradedTurn.ProtoReflect.Descriptor instead.
 func (*DegradedTurn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DegradedTurn) GetSessionId() string {
@@ -3707,7 +3822,7 @@ type ReportDegradedResponse struct {
 
 func (x *ReportDegradedResponse) Reset() {
 	*x = ReportDegradedResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3834,7 @@ func (x *ReportDegradedResponse) String() string {
 func (*ReportDegradedResponse) ProtoMessage() {}
 
 func (x *ReportDegradedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3847,7 @@ func (x *ReportDegradedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDegradedResponse.ProtoReflect.Descriptor instead.
 func (*ReportDegradedResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ReportDegradedResponse) GetResults() []*DegradedTurnResult {
@@ -3761,7 +3876,7 @@ type DegradedTurnResult struct {
 
 func (x *DegradedTurnResult) Reset() {
 	*x = DegradedTurnResult{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3888,7 @@ func (x *DegradedTurnResult) String() string {
 func (*DegradedTurnResult) ProtoMessage() {}
 
 func (x *DegradedTurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3901,7 @@ func (x *DegradedTurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DegradedTurnResult.ProtoReflect.Descriptor instead.
 func (*DegradedTurnResult) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DegradedTurnResult) GetSessionId() string {
@@ -3850,7 +3965,7 @@ type WatchSessionRequest struct {
 
 func (x *WatchSessionRequest) Reset() {
 	*x = WatchSessionRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3862,7 +3977,7 @@ func (x *WatchSessionRequest) String() string {
 func (*WatchSessionRequest) ProtoMessage() {}
 
 func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3875,7 +3990,7 @@ func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchSessionRequest) GetSessionId() string {
@@ -3939,7 +4054,7 @@ type WatchSessionResponse struct {
 
 func (x *WatchSessionResponse) Reset() {
 	*x = WatchSessionResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3951,7 +4066,7 @@ func (x *WatchSessionResponse) String() string {
 func (*WatchSessionResponse) ProtoMessage() {}
 
 func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3964,7 +4079,7 @@ func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionResponse.ProtoReflect.Descriptor instead.
 func (*WatchSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchSessionResponse) GetKind() isWatchSessionResponse_Kind {
@@ -4068,7 +4183,7 @@ type TurnDelta struct {
 
 func (x *TurnDelta) Reset() {
 	*x = TurnDelta{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4195,7 @@ func (x *TurnDelta) String() string {
 func (*TurnDelta) ProtoMessage() {}
 
 func (x *TurnDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4208,7 @@ func (x *TurnDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnDelta.ProtoReflect.Descriptor instead.
 func (*TurnDelta) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TurnDelta) GetRequestId() string {
@@ -4155,7 +4270,7 @@ type TurnNote struct {
 
 func (x *TurnNote) Reset() {
 	*x = TurnNote{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4282,7 @@ func (x *TurnNote) String() string {
 func (*TurnNote) ProtoMessage() {}
 
 func (x *TurnNote) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4295,7 @@ func (x *TurnNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnNote.ProtoReflect.Descriptor instead.
 func (*TurnNote) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TurnNote) GetRequestId() string {
@@ -4222,7 +4337,7 @@ type RouteStreamRequest struct {
 
 func (x *RouteStreamRequest) Reset() {
 	*x = RouteStreamRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4234,7 +4349,7 @@ func (x *RouteStreamRequest) String() string {
 func (*RouteStreamRequest) ProtoMessage() {}
 
 func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4247,7 +4362,7 @@ func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamRequest.ProtoReflect.Descriptor instead.
 func (*RouteStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RouteStreamRequest) GetRoute() *RouteRequest {
@@ -4277,7 +4392,7 @@ type RouteStreamResponse struct {
 
 func (x *RouteStreamResponse) Reset() {
 	*x = RouteStreamResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4289,7 +4404,7 @@ func (x *RouteStreamResponse) String() string {
 func (*RouteStreamResponse) ProtoMessage() {}
 
 func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4302,7 +4417,7 @@ func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamResponse.ProtoReflect.Descriptor instead.
 func (*RouteStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RouteStreamResponse) GetRequestId() string {
@@ -4389,7 +4504,7 @@ type WatchInboxRequest struct {
 
 func (x *WatchInboxRequest) Reset() {
 	*x = WatchInboxRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4516,7 @@ func (x *WatchInboxRequest) String() string {
 func (*WatchInboxRequest) ProtoMessage() {}
 
 func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4414,7 +4529,7 @@ func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxRequest.ProtoReflect.Descriptor instead.
 func (*WatchInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchInboxRequest) GetAgentIds() []string {
@@ -4482,7 +4597,7 @@ type WatchInboxResponse struct {
 
 func (x *WatchInboxResponse) Reset() {
 	*x = WatchInboxResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4609,7 @@ func (x *WatchInboxResponse) String() string {
 func (*WatchInboxResponse) ProtoMessage() {}
 
 func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4622,7 @@ func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxResponse.ProtoReflect.Descriptor instead.
 func (*WatchInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchInboxResponse) GetKind() isWatchInboxResponse_Kind {
@@ -4581,7 +4696,7 @@ type InboxItem struct {
 
 func (x *InboxItem) Reset() {
 	*x = InboxItem{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4708,7 @@ func (x *InboxItem) String() string {
 func (*InboxItem) ProtoMessage() {}
 
 func (x *InboxItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4721,7 @@ func (x *InboxItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
 func (*InboxItem) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *InboxItem) GetSessionId() string {
@@ -4683,7 +4798,7 @@ type InboxHeartbeat struct {
 
 func (x *InboxHeartbeat) Reset() {
 	*x = InboxHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4695,7 +4810,7 @@ func (x *InboxHeartbeat) String() string {
 func (*InboxHeartbeat) ProtoMessage() {}
 
 func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4708,7 +4823,7 @@ func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxHeartbeat.ProtoReflect.Descriptor instead.
 func (*InboxHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *InboxHeartbeat) GetResumeToken() string {
@@ -4758,7 +4873,7 @@ type KeepTurnRequest struct {
 
 func (x *KeepTurnRequest) Reset() {
 	*x = KeepTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4770,7 +4885,7 @@ func (x *KeepTurnRequest) String() string {
 func (*KeepTurnRequest) ProtoMessage() {}
 
 func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4783,7 +4898,7 @@ func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnRequest.ProtoReflect.Descriptor instead.
 func (*KeepTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *KeepTurnRequest) GetSessionId() string {
@@ -4912,7 +5027,7 @@ type AnswerDelta struct {
 
 func (x *AnswerDelta) Reset() {
 	*x = AnswerDelta{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4924,7 +5039,7 @@ func (x *AnswerDelta) String() string {
 func (*AnswerDelta) ProtoMessage() {}
 
 func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4937,7 +5052,7 @@ func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerDelta.ProtoReflect.Descriptor instead.
 func (*AnswerDelta) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AnswerDelta) GetOffset() int64 {
@@ -4980,7 +5095,7 @@ type KeepTurnResponse struct {
 
 func (x *KeepTurnResponse) Reset() {
 	*x = KeepTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4992,7 +5107,7 @@ func (x *KeepTurnResponse) String() string {
 func (*KeepTurnResponse) ProtoMessage() {}
 
 func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5005,7 +5120,7 @@ func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnResponse.ProtoReflect.Descriptor instead.
 func (*KeepTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *KeepTurnResponse) GetStatus() KeepTurnStatus {
@@ -5065,7 +5180,7 @@ type ListApprovalsRequest struct {
 
 func (x *ListApprovalsRequest) Reset() {
 	*x = ListApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5077,7 +5192,7 @@ func (x *ListApprovalsRequest) String() string {
 func (*ListApprovalsRequest) ProtoMessage() {}
 
 func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5090,7 +5205,7 @@ func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListApprovalsRequest) GetAgentId() string {
@@ -5141,7 +5256,7 @@ type ListApprovalsResponse struct {
 
 func (x *ListApprovalsResponse) Reset() {
 	*x = ListApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5153,7 +5268,7 @@ func (x *ListApprovalsResponse) String() string {
 func (*ListApprovalsResponse) ProtoMessage() {}
 
 func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5166,7 +5281,7 @@ func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListApprovalsResponse) GetApprovals() []*WaitingApproval {
@@ -5203,7 +5318,7 @@ type WaitingApproval struct {
 
 func (x *WaitingApproval) Reset() {
 	*x = WaitingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5215,7 +5330,7 @@ func (x *WaitingApproval) String() string {
 func (*WaitingApproval) ProtoMessage() {}
 
 func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5228,7 +5343,7 @@ func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingApproval.ProtoReflect.Descriptor instead.
 func (*WaitingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{49}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *WaitingApproval) GetSessionId() string {
@@ -5283,7 +5398,7 @@ type WatchApprovalsRequest struct {
 
 func (x *WatchApprovalsRequest) Reset() {
 	*x = WatchApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5295,7 +5410,7 @@ func (x *WatchApprovalsRequest) String() string {
 func (*WatchApprovalsRequest) ProtoMessage() {}
 
 func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5308,7 +5423,7 @@ func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{50}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *WatchApprovalsRequest) GetAgentId() string {
@@ -5356,7 +5471,7 @@ type WatchApprovalsResponse struct {
 
 func (x *WatchApprovalsResponse) Reset() {
 	*x = WatchApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5368,7 +5483,7 @@ func (x *WatchApprovalsResponse) String() string {
 func (*WatchApprovalsResponse) ProtoMessage() {}
 
 func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5381,7 +5496,7 @@ func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{51}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *WatchApprovalsResponse) GetKind() isWatchApprovalsResponse_Kind {
@@ -5457,7 +5572,7 @@ type EndedApproval struct {
 
 func (x *EndedApproval) Reset() {
 	*x = EndedApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5469,7 +5584,7 @@ func (x *EndedApproval) String() string {
 func (*EndedApproval) ProtoMessage() {}
 
 func (x *EndedApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5482,7 +5597,7 @@ func (x *EndedApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedApproval.ProtoReflect.Descriptor instead.
 func (*EndedApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{52}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *EndedApproval) GetSessionId() string {
@@ -5510,7 +5625,7 @@ type ApprovalsHeartbeat struct {
 
 func (x *ApprovalsHeartbeat) Reset() {
 	*x = ApprovalsHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5522,7 +5637,7 @@ func (x *ApprovalsHeartbeat) String() string {
 func (*ApprovalsHeartbeat) ProtoMessage() {}
 
 func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5535,7 +5650,7 @@ func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalsHeartbeat.ProtoReflect.Descriptor instead.
 func (*ApprovalsHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{53}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ApprovalsHeartbeat) GetIsComplete() bool {
@@ -5665,7 +5780,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x17\n" +
-	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\x88\b\n" +
+	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\xc9\b\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
@@ -5692,10 +5807,19 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"suggestion\x18\x12 \x01(\v2\x1c.agent_routing.v1.SuggestionR\n" +
 	"suggestion\x12,\n" +
-	"\x12queued_request_ids\x18\x13 \x03(\tR\x10queuedRequestIds\x1a?\n" +
+	"\x12queued_request_ids\x18\x13 \x03(\tR\x10queuedRequestIds\x12?\n" +
+	"\fparked_tasks\x18\x14 \x03(\v2\x1c.agent_routing.v1.ParkedTaskR\vparkedTasks\x1a?\n" +
 	"\x11TurnsByAgentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xbe\x03\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x93\x02\n" +
+	"\n" +
+	"ParkedTask\x12*\n" +
+	"\x04task\x18\x01 \x01(\v2\x16.agent_routing.v1.TaskR\x04task\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\x12-\n" +
+	"\x05agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x16\n" +
+	"\x06locked\x18\x04 \x01(\bR\x06locked\x12L\n" +
+	"\x10pending_approval\x18\x05 \x01(\v2!.agent_routing.v1.PendingApprovalR\x0fpendingApproval\x12,\n" +
+	"\x12queued_request_ids\x18\x06 \x03(\tR\x10queuedRequestIds\"\xbe\x03\n" +
 	"\x0fPendingApproval\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
@@ -5757,7 +5881,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x06prompt\x18\x01 \x01(\tR\x06prompt\x12/\n" +
 	"\x06fields\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06fields\"*\n" +
 	"\x0eFailureOutcome\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"\xdf\x03\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"\x90\x04\n" +
 	"\x14CompleteTurnResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -5773,7 +5897,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\factive_agent\x18\t \x01(\v2\x17.agent_routing.v1.AgentR\vactiveAgent\x12\x16\n" +
 	"\x06locked\x18\n" +
 	" \x01(\bR\x06locked\x125\n" +
-	"\bverdicts\x18\v \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\"\xfa\x01\n" +
+	"\bverdicts\x18\v \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\x12/\n" +
+	"\x06notice\x18\f \x01(\v2\x17.agent_routing.v1.ReplyR\x06notice\"\xfa\x01\n" +
 	"\x11ResumeTaskRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6097,7 +6222,7 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
@@ -6115,220 +6240,226 @@ var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(*ClearActiveAgentResponse)(nil), // 13: agent_routing.v1.ClearActiveAgentResponse
 	(*StatusRequest)(nil),            // 14: agent_routing.v1.StatusRequest
 	(*StatusResponse)(nil),           // 15: agent_routing.v1.StatusResponse
-	(*PendingApproval)(nil),          // 16: agent_routing.v1.PendingApproval
-	(*Frame)(nil),                    // 17: agent_routing.v1.Frame
-	(*CompleteTurnRequest)(nil),      // 18: agent_routing.v1.CompleteTurnRequest
-	(*ProceedOutcome)(nil),           // 19: agent_routing.v1.ProceedOutcome
-	(*FollowUpOutcome)(nil),          // 20: agent_routing.v1.FollowUpOutcome
-	(*CompleteOutcome)(nil),          // 21: agent_routing.v1.CompleteOutcome
-	(*HandoffOutcome)(nil),           // 22: agent_routing.v1.HandoffOutcome
-	(*ApprovalNeededOutcome)(nil),    // 23: agent_routing.v1.ApprovalNeededOutcome
-	(*FailureOutcome)(nil),           // 24: agent_routing.v1.FailureOutcome
-	(*CompleteTurnResponse)(nil),     // 25: agent_routing.v1.CompleteTurnResponse
-	(*ResumeTaskRequest)(nil),        // 26: agent_routing.v1.ResumeTaskRequest
-	(*ResumeTaskResponse)(nil),       // 27: agent_routing.v1.ResumeTaskResponse
-	(*CancelTaskRequest)(nil),        // 28: agent_routing.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),       // 29: agent_routing.v1.CancelTaskResponse
-	(*ListTasksRequest)(nil),         // 30: agent_routing.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 31: agent_routing.v1.ListTasksResponse
-	(*ListTurnsRequest)(nil),         // 32: agent_routing.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),        // 33: agent_routing.v1.ListTurnsResponse
-	(*ListAgentsRequest)(nil),        // 34: agent_routing.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 35: agent_routing.v1.ListAgentsResponse
-	(*ReportDegradedRequest)(nil),    // 36: agent_routing.v1.ReportDegradedRequest
-	(*DegradedTurn)(nil),             // 37: agent_routing.v1.DegradedTurn
-	(*ReportDegradedResponse)(nil),   // 38: agent_routing.v1.ReportDegradedResponse
-	(*DegradedTurnResult)(nil),       // 39: agent_routing.v1.DegradedTurnResult
-	(*WatchSessionRequest)(nil),      // 40: agent_routing.v1.WatchSessionRequest
-	(*WatchSessionResponse)(nil),     // 41: agent_routing.v1.WatchSessionResponse
-	(*TurnDelta)(nil),                // 42: agent_routing.v1.TurnDelta
-	(*TurnNote)(nil),                 // 43: agent_routing.v1.TurnNote
-	(*RouteStreamRequest)(nil),       // 44: agent_routing.v1.RouteStreamRequest
-	(*RouteStreamResponse)(nil),      // 45: agent_routing.v1.RouteStreamResponse
-	(*WatchInboxRequest)(nil),        // 46: agent_routing.v1.WatchInboxRequest
-	(*WatchInboxResponse)(nil),       // 47: agent_routing.v1.WatchInboxResponse
-	(*InboxItem)(nil),                // 48: agent_routing.v1.InboxItem
-	(*InboxHeartbeat)(nil),           // 49: agent_routing.v1.InboxHeartbeat
-	(*KeepTurnRequest)(nil),          // 50: agent_routing.v1.KeepTurnRequest
-	(*AnswerDelta)(nil),              // 51: agent_routing.v1.AnswerDelta
-	(*KeepTurnResponse)(nil),         // 52: agent_routing.v1.KeepTurnResponse
-	(*ListApprovalsRequest)(nil),     // 53: agent_routing.v1.ListApprovalsRequest
-	(*ListApprovalsResponse)(nil),    // 54: agent_routing.v1.ListApprovalsResponse
-	(*WaitingApproval)(nil),          // 55: agent_routing.v1.WaitingApproval
-	(*WatchApprovalsRequest)(nil),    // 56: agent_routing.v1.WatchApprovalsRequest
-	(*WatchApprovalsResponse)(nil),   // 57: agent_routing.v1.WatchApprovalsResponse
-	(*EndedApproval)(nil),            // 58: agent_routing.v1.EndedApproval
-	(*ApprovalsHeartbeat)(nil),       // 59: agent_routing.v1.ApprovalsHeartbeat
-	nil,                              // 60: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 61: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 62: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 63: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 64: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 65: google.protobuf.Timestamp
-	(Delivery)(0),                    // 66: agent_routing.v1.Delivery
-	(*Dispatch)(nil),                 // 67: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 68: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 69: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 70: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 71: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 72: google.protobuf.Struct
-	(HandoffMode)(0),                 // 73: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 74: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 75: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 76: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 77: agent_routing.v1.Task
-	(*Step)(nil),                     // 78: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 79: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 80: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 81: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 82: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 83: agent_routing.v1.Turn
-	(*Change)(nil),                   // 84: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 85: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 86: google.rpc.Status
+	(*ParkedTask)(nil),               // 16: agent_routing.v1.ParkedTask
+	(*PendingApproval)(nil),          // 17: agent_routing.v1.PendingApproval
+	(*Frame)(nil),                    // 18: agent_routing.v1.Frame
+	(*CompleteTurnRequest)(nil),      // 19: agent_routing.v1.CompleteTurnRequest
+	(*ProceedOutcome)(nil),           // 20: agent_routing.v1.ProceedOutcome
+	(*FollowUpOutcome)(nil),          // 21: agent_routing.v1.FollowUpOutcome
+	(*CompleteOutcome)(nil),          // 22: agent_routing.v1.CompleteOutcome
+	(*HandoffOutcome)(nil),           // 23: agent_routing.v1.HandoffOutcome
+	(*ApprovalNeededOutcome)(nil),    // 24: agent_routing.v1.ApprovalNeededOutcome
+	(*FailureOutcome)(nil),           // 25: agent_routing.v1.FailureOutcome
+	(*CompleteTurnResponse)(nil),     // 26: agent_routing.v1.CompleteTurnResponse
+	(*ResumeTaskRequest)(nil),        // 27: agent_routing.v1.ResumeTaskRequest
+	(*ResumeTaskResponse)(nil),       // 28: agent_routing.v1.ResumeTaskResponse
+	(*CancelTaskRequest)(nil),        // 29: agent_routing.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),       // 30: agent_routing.v1.CancelTaskResponse
+	(*ListTasksRequest)(nil),         // 31: agent_routing.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 32: agent_routing.v1.ListTasksResponse
+	(*ListTurnsRequest)(nil),         // 33: agent_routing.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),        // 34: agent_routing.v1.ListTurnsResponse
+	(*ListAgentsRequest)(nil),        // 35: agent_routing.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 36: agent_routing.v1.ListAgentsResponse
+	(*ReportDegradedRequest)(nil),    // 37: agent_routing.v1.ReportDegradedRequest
+	(*DegradedTurn)(nil),             // 38: agent_routing.v1.DegradedTurn
+	(*ReportDegradedResponse)(nil),   // 39: agent_routing.v1.ReportDegradedResponse
+	(*DegradedTurnResult)(nil),       // 40: agent_routing.v1.DegradedTurnResult
+	(*WatchSessionRequest)(nil),      // 41: agent_routing.v1.WatchSessionRequest
+	(*WatchSessionResponse)(nil),     // 42: agent_routing.v1.WatchSessionResponse
+	(*TurnDelta)(nil),                // 43: agent_routing.v1.TurnDelta
+	(*TurnNote)(nil),                 // 44: agent_routing.v1.TurnNote
+	(*RouteStreamRequest)(nil),       // 45: agent_routing.v1.RouteStreamRequest
+	(*RouteStreamResponse)(nil),      // 46: agent_routing.v1.RouteStreamResponse
+	(*WatchInboxRequest)(nil),        // 47: agent_routing.v1.WatchInboxRequest
+	(*WatchInboxResponse)(nil),       // 48: agent_routing.v1.WatchInboxResponse
+	(*InboxItem)(nil),                // 49: agent_routing.v1.InboxItem
+	(*InboxHeartbeat)(nil),           // 50: agent_routing.v1.InboxHeartbeat
+	(*KeepTurnRequest)(nil),          // 51: agent_routing.v1.KeepTurnRequest
+	(*AnswerDelta)(nil),              // 52: agent_routing.v1.AnswerDelta
+	(*KeepTurnResponse)(nil),         // 53: agent_routing.v1.KeepTurnResponse
+	(*ListApprovalsRequest)(nil),     // 54: agent_routing.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),    // 55: agent_routing.v1.ListApprovalsResponse
+	(*WaitingApproval)(nil),          // 56: agent_routing.v1.WaitingApproval
+	(*WatchApprovalsRequest)(nil),    // 57: agent_routing.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),   // 58: agent_routing.v1.WatchApprovalsResponse
+	(*EndedApproval)(nil),            // 59: agent_routing.v1.EndedApproval
+	(*ApprovalsHeartbeat)(nil),       // 60: agent_routing.v1.ApprovalsHeartbeat
+	nil,                              // 61: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 62: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 63: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 64: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 65: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 66: google.protobuf.Timestamp
+	(Delivery)(0),                    // 67: agent_routing.v1.Delivery
+	(*Dispatch)(nil),                 // 68: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 69: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 70: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 71: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 72: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 73: google.protobuf.Struct
+	(HandoffMode)(0),                 // 74: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 75: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 76: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 77: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 78: agent_routing.v1.Task
+	(*Step)(nil),                     // 79: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 80: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 81: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 82: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 83: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 84: agent_routing.v1.Turn
+	(*Change)(nil),                   // 85: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 86: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 87: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	64,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	60,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	65,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	66,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
-	67,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	68,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	69,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	65,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	61,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	66,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	67,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
+	68,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	69,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	70,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
 	8,   // 7: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
 	0,   // 8: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
 	9,   // 9: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	70,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	71,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	72,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	73,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	74,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	75,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	70,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	67,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	76,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	74,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	74,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	74,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	74,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	65,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	17,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	77,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	67,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	65,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	65,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	61,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	16,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	69,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	74,  // 32: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	65,  // 33: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	72,  // 34: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
-	65,  // 35: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
-	74,  // 36: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	65,  // 37: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	64,  // 38: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	19,  // 39: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	20,  // 40: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	21,  // 41: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	22,  // 42: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	23,  // 43: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	24,  // 44: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	78,  // 45: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	79,  // 46: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	72,  // 47: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	73,  // 48: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	72,  // 49: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
-	80,  // 50: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	81,  // 51: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	67,  // 52: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	74,  // 53: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	70,  // 54: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	82,  // 55: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	67,  // 56: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	74,  // 57: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	74,  // 58: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
-	81,  // 59: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	77,  // 60: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	1,   // 61: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	83,  // 62: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	74,  // 63: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	62,  // 64: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	63,  // 65: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	37,  // 66: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	64,  // 67: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	64,  // 68: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	65,  // 69: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	39,  // 70: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
-	2,   // 71: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	79,  // 72: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	3,   // 73: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
-	84,  // 74: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	85,  // 75: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	42,  // 76: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
-	43,  // 77: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
-	6,   // 78: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	7,   // 79: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	86,  // 80: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	79,  // 81: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	79,  // 82: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	48,  // 83: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	49,  // 84: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	67,  // 85: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	79,  // 86: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	65,  // 87: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	65,  // 88: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
-	79,  // 89: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	78,  // 90: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
-	51,  // 91: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
-	5,   // 92: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	79,  // 93: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	65,  // 94: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
-	4,   // 95: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
-	55,  // 96: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
-	16,  // 97: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
-	79,  // 98: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	55,  // 99: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
-	58,  // 100: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
-	59,  // 101: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	6,   // 102: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	10,  // 103: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	12,  // 104: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	14,  // 105: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	18,  // 106: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	26,  // 107: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	28,  // 108: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
-	36,  // 109: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	30,  // 110: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	32,  // 111: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	34,  // 112: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	40,  // 113: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	46,  // 114: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	50,  // 115: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	53,  // 116: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	56,  // 117: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	44,  // 118: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	7,   // 119: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	11,  // 120: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	13,  // 121: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	15,  // 122: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	25,  // 123: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	27,  // 124: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	29,  // 125: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
-	38,  // 126: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	31,  // 127: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	33,  // 128: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	35,  // 129: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	41,  // 130: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	47,  // 131: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	52,  // 132: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	54,  // 133: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	57,  // 134: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	45,  // 135: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	119, // [119:136] is the sub-list for method output_type
-	102, // [102:119] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	71,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	72,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	73,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	74,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	75,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	76,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	71,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	68,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	77,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	75,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	75,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	75,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	75,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	66,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	18,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	78,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	68,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	66,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	66,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	62,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	17,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	70,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	16,  // 32: agent_routing.v1.StatusResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTask
+	78,  // 33: agent_routing.v1.ParkedTask.task:type_name -> agent_routing.v1.Task
+	75,  // 34: agent_routing.v1.ParkedTask.agent:type_name -> agent_routing.v1.Agent
+	17,  // 35: agent_routing.v1.ParkedTask.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	75,  // 36: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	66,  // 37: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	73,  // 38: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	66,  // 39: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	75,  // 40: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	66,  // 41: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	65,  // 42: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	20,  // 43: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	21,  // 44: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	22,  // 45: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	23,  // 46: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	24,  // 47: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	25,  // 48: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	79,  // 49: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	80,  // 50: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	73,  // 51: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	74,  // 52: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	73,  // 53: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	81,  // 54: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	82,  // 55: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	68,  // 56: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	75,  // 57: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	71,  // 58: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	69,  // 59: agent_routing.v1.CompleteTurnResponse.notice:type_name -> agent_routing.v1.Reply
+	83,  // 60: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	68,  // 61: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	75,  // 62: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	75,  // 63: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
+	82,  // 64: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	78,  // 65: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,   // 66: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	84,  // 67: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	75,  // 68: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	63,  // 69: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	64,  // 70: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	38,  // 71: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	65,  // 72: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	65,  // 73: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	66,  // 74: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	40,  // 75: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,   // 76: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	80,  // 77: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	3,   // 78: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
+	85,  // 79: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	86,  // 80: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	43,  // 81: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
+	44,  // 82: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
+	6,   // 83: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	7,   // 84: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	87,  // 85: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	80,  // 86: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	80,  // 87: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	49,  // 88: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	50,  // 89: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	68,  // 90: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	80,  // 91: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	66,  // 92: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	66,  // 93: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
+	80,  // 94: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	79,  // 95: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
+	52,  // 96: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
+	5,   // 97: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	80,  // 98: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	66,  // 99: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
+	4,   // 100: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
+	56,  // 101: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	17,  // 102: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	80,  // 103: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	56,  // 104: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	59,  // 105: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	60,  // 106: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	6,   // 107: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 108: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 109: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 110: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	19,  // 111: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	27,  // 112: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	29,  // 113: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
+	37,  // 114: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	31,  // 115: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	33,  // 116: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	35,  // 117: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	41,  // 118: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	47,  // 119: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	51,  // 120: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	54,  // 121: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	57,  // 122: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	45,  // 123: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 124: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 125: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 126: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 127: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	26,  // 128: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	28,  // 129: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	30,  // 130: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
+	39,  // 131: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	32,  // 132: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	34,  // 133: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	36,  // 134: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	42,  // 135: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	48,  // 136: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	53,  // 137: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	55,  // 138: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	58,  // 139: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	46,  // 140: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	124, // [124:141] is the sub-list for method output_type
+	107, // [107:124] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -6347,7 +6478,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 	file_agent_routing_v1_routing_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_agent_routing_v1_routing_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_agent_routing_v1_routing_service_proto_msgTypes[6].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[12].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[13].OneofWrappers = []any{
 		(*CompleteTurnRequest_Proceed)(nil),
 		(*CompleteTurnRequest_FollowUp)(nil),
 		(*CompleteTurnRequest_Complete)(nil),
@@ -6355,28 +6486,28 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		(*CompleteTurnRequest_ApprovalNeeded)(nil),
 		(*CompleteTurnRequest_Failure)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[22].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[31].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[34].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[35].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[23].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[32].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[35].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[36].OneofWrappers = []any{
 		(*WatchSessionResponse_Change)(nil),
 		(*WatchSessionResponse_Heartbeat)(nil),
 		(*WatchSessionResponse_Delta)(nil),
 		(*WatchSessionResponse_Note)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[39].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[40].OneofWrappers = []any{
 		(*RouteStreamResponse_Route)(nil),
 		(*RouteStreamResponse_Error)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[41].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[42].OneofWrappers = []any{
 		(*WatchInboxResponse_Item)(nil),
 		(*WatchInboxResponse_Heartbeat)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[44].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[45].OneofWrappers = []any{
 		(*KeepTurnRequest_Extend)(nil),
 		(*KeepTurnRequest_Release)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[51].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[52].OneofWrappers = []any{
 		(*WatchApprovalsResponse_Waiting)(nil),
 		(*WatchApprovalsResponse_Ended)(nil),
 		(*WatchApprovalsResponse_Heartbeat)(nil),
@@ -6387,7 +6518,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

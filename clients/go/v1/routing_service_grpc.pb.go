@@ -97,8 +97,9 @@ type RoutingServiceClient interface {
 	// many people have to approve, is the registry's rule when the agent asked. The decider is the
 	// credential's subject, not the user that user_id names.
 	ResumeTask(ctx context.Context, in *ResumeTaskRequest, opts ...grpc.CallOption) (*ResumeTaskResponse, error)
-	// Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
-	// is withdrawn, and the next message goes to the home agent and begins another task. For the user
+	// Cancels an open task, which its id alone names. Its open turns are abandoned and a pending
+	// approval is withdrawn. If it is not parked, the next message goes to the home agent and begins
+	// another task. For the user
 	// of the session, an operator, and a runtime whose agent has the task.
 	CancelTask(ctx context.Context, in *CancelTaskRequest, opts ...grpc.CallOption) (*CancelTaskResponse, error)
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored
@@ -408,8 +409,9 @@ type RoutingServiceServer interface {
 	// many people have to approve, is the registry's rule when the agent asked. The decider is the
 	// credential's subject, not the user that user_id names.
 	ResumeTask(context.Context, *ResumeTaskRequest) (*ResumeTaskResponse, error)
-	// Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
-	// is withdrawn, and the next message goes to the home agent and begins another task. For the user
+	// Cancels an open task, which its id alone names. Its open turns are abandoned and a pending
+	// approval is withdrawn. If it is not parked, the next message goes to the home agent and begins
+	// another task. For the user
 	// of the session, an operator, and a runtime whose agent has the task.
 	CancelTask(context.Context, *CancelTaskRequest) (*CancelTaskResponse, error)
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored

@@ -293,6 +293,120 @@ func (ApprovalWithdrawCause) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{3}
 }
 
+// Why a task was parked.
+type TaskParkCause int32
+
+const (
+	// Not set.
+	TaskParkCause_TASK_PARK_CAUSE_UNSPECIFIED TaskParkCause = 0
+	// It waits for an approval, and the registry has while_paused: park.
+	TaskParkCause_TASK_PARK_CAUSE_PAUSED TaskParkCause = 1
+	// A message named another task, or did not name this one, which waits for an approval.
+	TaskParkCause_TASK_PARK_CAUSE_MESSAGE TaskParkCause = 2
+	// The user sent "/task".
+	TaskParkCause_TASK_PARK_CAUSE_COMMAND TaskParkCause = 3
+)
+
+// Enum value maps for TaskParkCause.
+var (
+	TaskParkCause_name = map[int32]string{
+		0: "TASK_PARK_CAUSE_UNSPECIFIED",
+		1: "TASK_PARK_CAUSE_PAUSED",
+		2: "TASK_PARK_CAUSE_MESSAGE",
+		3: "TASK_PARK_CAUSE_COMMAND",
+	}
+	TaskParkCause_value = map[string]int32{
+		"TASK_PARK_CAUSE_UNSPECIFIED": 0,
+		"TASK_PARK_CAUSE_PAUSED":      1,
+		"TASK_PARK_CAUSE_MESSAGE":     2,
+		"TASK_PARK_CAUSE_COMMAND":     3,
+	}
+)
+
+func (x TaskParkCause) Enum() *TaskParkCause {
+	p := new(TaskParkCause)
+	*p = x
+	return p
+}
+
+func (x TaskParkCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskParkCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_session_event_proto_enumTypes[4].Descriptor()
+}
+
+func (TaskParkCause) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_session_event_proto_enumTypes[4]
+}
+
+func (x TaskParkCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskParkCause.Descriptor instead.
+func (TaskParkCause) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{4}
+}
+
+// Why a parked task came forward.
+type TaskForegroundCause int32
+
+const (
+	// Not set.
+	TaskForegroundCause_TASK_FOREGROUND_CAUSE_UNSPECIFIED TaskForegroundCause = 0
+	// A message named it.
+	TaskForegroundCause_TASK_FOREGROUND_CAUSE_MESSAGE TaskForegroundCause = 1
+	// The user sent "/task".
+	TaskForegroundCause_TASK_FOREGROUND_CAUSE_COMMAND TaskForegroundCause = 2
+	// Its agent waits for an answer, and nothing else was left in the foreground.
+	TaskForegroundCause_TASK_FOREGROUND_CAUSE_FREED TaskForegroundCause = 3
+)
+
+// Enum value maps for TaskForegroundCause.
+var (
+	TaskForegroundCause_name = map[int32]string{
+		0: "TASK_FOREGROUND_CAUSE_UNSPECIFIED",
+		1: "TASK_FOREGROUND_CAUSE_MESSAGE",
+		2: "TASK_FOREGROUND_CAUSE_COMMAND",
+		3: "TASK_FOREGROUND_CAUSE_FREED",
+	}
+	TaskForegroundCause_value = map[string]int32{
+		"TASK_FOREGROUND_CAUSE_UNSPECIFIED": 0,
+		"TASK_FOREGROUND_CAUSE_MESSAGE":     1,
+		"TASK_FOREGROUND_CAUSE_COMMAND":     2,
+		"TASK_FOREGROUND_CAUSE_FREED":       3,
+	}
+)
+
+func (x TaskForegroundCause) Enum() *TaskForegroundCause {
+	p := new(TaskForegroundCause)
+	*p = x
+	return p
+}
+
+func (x TaskForegroundCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskForegroundCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_session_event_proto_enumTypes[5].Descriptor()
+}
+
+func (TaskForegroundCause) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_session_event_proto_enumTypes[5]
+}
+
+func (x TaskForegroundCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskForegroundCause.Descriptor instead.
+func (TaskForegroundCause) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{5}
+}
+
 // Why a task was cancelled.
 type TaskCancelCause int32
 
@@ -338,11 +452,11 @@ func (x TaskCancelCause) String() string {
 }
 
 func (TaskCancelCause) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_session_event_proto_enumTypes[4].Descriptor()
+	return file_agent_routing_v1_session_event_proto_enumTypes[6].Descriptor()
 }
 
 func (TaskCancelCause) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_session_event_proto_enumTypes[4]
+	return &file_agent_routing_v1_session_event_proto_enumTypes[6]
 }
 
 func (x TaskCancelCause) Number() protoreflect.EnumNumber {
@@ -351,7 +465,7 @@ func (x TaskCancelCause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskCancelCause.Descriptor instead.
 func (TaskCancelCause) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{4}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{6}
 }
 
 // Why a message no longer waits.
@@ -395,11 +509,11 @@ func (x DequeueCause) String() string {
 }
 
 func (DequeueCause) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_session_event_proto_enumTypes[5].Descriptor()
+	return file_agent_routing_v1_session_event_proto_enumTypes[7].Descriptor()
 }
 
 func (DequeueCause) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_session_event_proto_enumTypes[5]
+	return &file_agent_routing_v1_session_event_proto_enumTypes[7]
 }
 
 func (x DequeueCause) Number() protoreflect.EnumNumber {
@@ -408,7 +522,7 @@ func (x DequeueCause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DequeueCause.Descriptor instead.
 func (DequeueCause) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{5}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{7}
 }
 
 // One committed change of a session: one revision and all its events, never split.
@@ -543,6 +657,9 @@ type SessionEvent struct {
 	ActiveAgent *Agent `protobuf:"bytes,6,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`
 	// Version of the registry used for the decision.
 	RegistryVersion string `protobuf:"bytes,7,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
+	// The parked task in which it happened: the conversation itself was not touched, so active_agent is
+	// as it was. Empty: it happened in the foreground, or concerns no task.
+	ParkedTaskId string `protobuf:"bytes,42,opt,name=parked_task_id,json=parkedTaskId,proto3" json:"parked_task_id,omitempty"`
 	// What happened. Unset: a kind that this client does not know; skip it.
 	//
 	// Types that are valid to be assigned to Kind:
@@ -579,6 +696,8 @@ type SessionEvent struct {
 	//	*SessionEvent_StepsReported
 	//	*SessionEvent_MessageQueued
 	//	*SessionEvent_MessageDequeued
+	//	*SessionEvent_TaskParked
+	//	*SessionEvent_TaskForegrounded
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -659,6 +778,13 @@ func (x *SessionEvent) GetActiveAgent() *Agent {
 func (x *SessionEvent) GetRegistryVersion() string {
 	if x != nil {
 		return x.RegistryVersion
+	}
+	return ""
+}
+
+func (x *SessionEvent) GetParkedTaskId() string {
+	if x != nil {
+		return x.ParkedTaskId
 	}
 	return ""
 }
@@ -958,6 +1084,24 @@ func (x *SessionEvent) GetMessageDequeued() *MessageDequeued {
 	return nil
 }
 
+func (x *SessionEvent) GetTaskParked() *TaskParked {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_TaskParked); ok {
+			return x.TaskParked
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetTaskForegrounded() *TaskForegrounded {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_TaskForegrounded); ok {
+			return x.TaskForegrounded
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -1124,6 +1268,16 @@ type SessionEvent_MessageDequeued struct {
 	MessageDequeued *MessageDequeued `protobuf:"bytes,39,opt,name=message_dequeued,json=messageDequeued,proto3,oneof"`
 }
 
+type SessionEvent_TaskParked struct {
+	// The task in the foreground waits from now on; the conversation goes on without it.
+	TaskParked *TaskParked `protobuf:"bytes,40,opt,name=task_parked,json=taskParked,proto3,oneof"`
+}
+
+type SessionEvent_TaskForegrounded struct {
+	// A parked task has the conversation again.
+	TaskForegrounded *TaskForegrounded `protobuf:"bytes,41,opt,name=task_foregrounded,json=taskForegrounded,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -1187,6 +1341,10 @@ func (*SessionEvent_StepsReported) isSessionEvent_Kind() {}
 func (*SessionEvent_MessageQueued) isSessionEvent_Kind() {}
 
 func (*SessionEvent_MessageDequeued) isSessionEvent_Kind() {}
+
+func (*SessionEvent_TaskParked) isSessionEvent_Kind() {}
+
+func (*SessionEvent_TaskForegrounded) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -2765,6 +2923,154 @@ func (x *ApprovalExpired) GetRejected() bool {
 	return false
 }
 
+// The task in the foreground was parked: it keeps its agent, lock, interrupted agents and approval, and
+// goes on by itself. Its open turns are answered as before.
+type TaskParked struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The number by which the user names it in "/task". 1-9.
+	Number int32 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The agent that has it. Unset if it is with the home agent.
+	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Why it was parked.
+	Cause         TaskParkCause `protobuf:"varint,4,opt,name=cause,proto3,enum=agent_routing.v1.TaskParkCause" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskParked) Reset() {
+	*x = TaskParked{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskParked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskParked) ProtoMessage() {}
+
+func (x *TaskParked) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskParked.ProtoReflect.Descriptor instead.
+func (*TaskParked) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *TaskParked) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *TaskParked) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *TaskParked) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *TaskParked) GetCause() TaskParkCause {
+	if x != nil {
+		return x.Cause
+	}
+	return TaskParkCause_TASK_PARK_CAUSE_UNSPECIFIED
+}
+
+// A parked task has the conversation again, as it was.
+type TaskForegrounded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task.
+	TaskId string `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The agent that has it.
+	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Whether that agent asked a question and waits for the answer. Show the question again: it is the
+	// text of the agent's latest turn of this task.
+	Locked bool `protobuf:"varint,3,opt,name=locked,proto3" json:"locked,omitempty"`
+	// Why it came forward.
+	Cause         TaskForegroundCause `protobuf:"varint,4,opt,name=cause,proto3,enum=agent_routing.v1.TaskForegroundCause" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TaskForegrounded) Reset() {
+	*x = TaskForegrounded{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TaskForegrounded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TaskForegrounded) ProtoMessage() {}
+
+func (x *TaskForegrounded) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TaskForegrounded.ProtoReflect.Descriptor instead.
+func (*TaskForegrounded) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *TaskForegrounded) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *TaskForegrounded) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *TaskForegrounded) GetLocked() bool {
+	if x != nil {
+		return x.Locked
+	}
+	return false
+}
+
+func (x *TaskForegrounded) GetCause() TaskForegroundCause {
+	if x != nil {
+		return x.Cause
+	}
+	return TaskForegroundCause_TASK_FOREGROUND_CAUSE_UNSPECIFIED
+}
+
 // A task was completed.
 type TaskCompleted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2780,7 +3086,7 @@ type TaskCompleted struct {
 
 func (x *TaskCompleted) Reset() {
 	*x = TaskCompleted{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +3098,7 @@ func (x *TaskCompleted) String() string {
 func (*TaskCompleted) ProtoMessage() {}
 
 func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +3111,7 @@ func (x *TaskCompleted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCompleted.ProtoReflect.Descriptor instead.
 func (*TaskCompleted) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TaskCompleted) GetTaskId() string {
@@ -2844,7 +3150,7 @@ type TaskFailed struct {
 
 func (x *TaskFailed) Reset() {
 	*x = TaskFailed{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3162,7 @@ func (x *TaskFailed) String() string {
 func (*TaskFailed) ProtoMessage() {}
 
 func (x *TaskFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3175,7 @@ func (x *TaskFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskFailed.ProtoReflect.Descriptor instead.
 func (*TaskFailed) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TaskFailed) GetTaskId() string {
@@ -2906,7 +3212,7 @@ type TaskCancelled struct {
 
 func (x *TaskCancelled) Reset() {
 	*x = TaskCancelled{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3224,7 @@ func (x *TaskCancelled) String() string {
 func (*TaskCancelled) ProtoMessage() {}
 
 func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3237,7 @@ func (x *TaskCancelled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskCancelled.ProtoReflect.Descriptor instead.
 func (*TaskCancelled) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TaskCancelled) GetTaskId() string {
@@ -2961,7 +3267,7 @@ type StickinessExpired struct {
 
 func (x *StickinessExpired) Reset() {
 	*x = StickinessExpired{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3279,7 @@ func (x *StickinessExpired) String() string {
 func (*StickinessExpired) ProtoMessage() {}
 
 func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3292,7 @@ func (x *StickinessExpired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StickinessExpired.ProtoReflect.Descriptor instead.
 func (*StickinessExpired) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StickinessExpired) GetAgent() *Agent {
@@ -3018,7 +3324,7 @@ type HandoffRefused struct {
 
 func (x *HandoffRefused) Reset() {
 	*x = HandoffRefused{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3336,7 @@ func (x *HandoffRefused) String() string {
 func (*HandoffRefused) ProtoMessage() {}
 
 func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3349,7 @@ func (x *HandoffRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffRefused.ProtoReflect.Descriptor instead.
 func (*HandoffRefused) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HandoffRefused) GetHandoff() *Handoff {
@@ -3084,7 +3390,7 @@ type SwitchSuggested struct {
 
 func (x *SwitchSuggested) Reset() {
 	*x = SwitchSuggested{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3096,7 +3402,7 @@ func (x *SwitchSuggested) String() string {
 func (*SwitchSuggested) ProtoMessage() {}
 
 func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3109,7 +3415,7 @@ func (x *SwitchSuggested) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchSuggested.ProtoReflect.Descriptor instead.
 func (*SwitchSuggested) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SwitchSuggested) GetSuggestion() *Suggestion {
@@ -3157,7 +3463,7 @@ type SwitchAnswered struct {
 
 func (x *SwitchAnswered) Reset() {
 	*x = SwitchAnswered{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3475,7 @@ func (x *SwitchAnswered) String() string {
 func (*SwitchAnswered) ProtoMessage() {}
 
 func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3488,7 @@ func (x *SwitchAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SwitchAnswered.ProtoReflect.Descriptor instead.
 func (*SwitchAnswered) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SwitchAnswered) GetSuggestionId() string {
@@ -3234,7 +3540,7 @@ type StickinessSwitched struct {
 
 func (x *StickinessSwitched) Reset() {
 	*x = StickinessSwitched{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3246,7 +3552,7 @@ func (x *StickinessSwitched) String() string {
 func (*StickinessSwitched) ProtoMessage() {}
 
 func (x *StickinessSwitched) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3259,7 +3565,7 @@ func (x *StickinessSwitched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StickinessSwitched.ProtoReflect.Descriptor instead.
 func (*StickinessSwitched) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StickinessSwitched) GetEnabled() bool {
@@ -3323,7 +3629,7 @@ type OperatorAct struct {
 
 func (x *OperatorAct) Reset() {
 	*x = OperatorAct{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3641,7 @@ func (x *OperatorAct) String() string {
 func (*OperatorAct) ProtoMessage() {}
 
 func (x *OperatorAct) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3654,7 @@ func (x *OperatorAct) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorAct.ProtoReflect.Descriptor instead.
 func (*OperatorAct) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OperatorAct) GetMethod() string {
@@ -3383,7 +3689,7 @@ type SessionPurged struct {
 
 func (x *SessionPurged) Reset() {
 	*x = SessionPurged{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3701,7 @@ func (x *SessionPurged) String() string {
 func (*SessionPurged) ProtoMessage() {}
 
 func (x *SessionPurged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3714,7 @@ func (x *SessionPurged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPurged.ProtoReflect.Descriptor instead.
 func (*SessionPurged) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SessionPurged) GetReason() string {
@@ -3429,7 +3735,7 @@ type MessageQueued struct {
 
 func (x *MessageQueued) Reset() {
 	*x = MessageQueued{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3747,7 @@ func (x *MessageQueued) String() string {
 func (*MessageQueued) ProtoMessage() {}
 
 func (x *MessageQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3760,7 @@ func (x *MessageQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageQueued.ProtoReflect.Descriptor instead.
 func (*MessageQueued) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MessageQueued) GetRequestId() string {
@@ -3477,7 +3783,7 @@ type MessageDequeued struct {
 
 func (x *MessageDequeued) Reset() {
 	*x = MessageDequeued{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3489,7 +3795,7 @@ func (x *MessageDequeued) String() string {
 func (*MessageDequeued) ProtoMessage() {}
 
 func (x *MessageDequeued) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3502,7 +3808,7 @@ func (x *MessageDequeued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageDequeued.ProtoReflect.Descriptor instead.
 func (*MessageDequeued) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MessageDequeued) GetRequestId() string {
@@ -3530,7 +3836,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8e\x15\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xc8\x16\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -3541,7 +3847,8 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x05 \x01(\tR\trequestId\x12:\n" +
 	"\factive_agent\x18\x06 \x01(\v2\x17.agent_routing.v1.AgentR\vactiveAgent\x12)\n" +
-	"\x10registry_version\x18\a \x01(\tR\x0fregistryVersion\x12H\n" +
+	"\x10registry_version\x18\a \x01(\tR\x0fregistryVersion\x12$\n" +
+	"\x0eparked_task_id\x18* \x01(\tR\fparkedTaskId\x12H\n" +
 	"\x0emessage_routed\x18\b \x01(\v2\x1f.agent_routing.v1.MessageRoutedH\x00R\rmessageRouted\x12E\n" +
 	"\ragent_handoff\x18\t \x01(\v2\x1e.agent_routing.v1.AgentHandoffH\x00R\fagentHandoff\x12E\n" +
 	"\ragent_cleared\x18\n" +
@@ -3576,7 +3883,10 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\rturn_extended\x18$ \x01(\v2\x1e.agent_routing.v1.TurnExtendedH\x00R\fturnExtended\x12H\n" +
 	"\x0esteps_reported\x18% \x01(\v2\x1f.agent_routing.v1.StepsReportedH\x00R\rstepsReported\x12H\n" +
 	"\x0emessage_queued\x18& \x01(\v2\x1f.agent_routing.v1.MessageQueuedH\x00R\rmessageQueued\x12N\n" +
-	"\x10message_dequeued\x18' \x01(\v2!.agent_routing.v1.MessageDequeuedH\x00R\x0fmessageDequeuedB\x06\n" +
+	"\x10message_dequeued\x18' \x01(\v2!.agent_routing.v1.MessageDequeuedH\x00R\x0fmessageDequeued\x12?\n" +
+	"\vtask_parked\x18( \x01(\v2\x1c.agent_routing.v1.TaskParkedH\x00R\n" +
+	"taskParked\x12Q\n" +
+	"\x11task_foregrounded\x18) \x01(\v2\".agent_routing.v1.TaskForegroundedH\x00R\x10taskForegroundedB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -3707,7 +4017,18 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1a\n" +
-	"\brejected\x18\x03 \x01(\bR\brejected\"q\n" +
+	"\brejected\x18\x03 \x01(\bR\brejected\"\xa3\x01\n" +
+	"\n" +
+	"TaskParked\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\x12-\n" +
+	"\x05agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x125\n" +
+	"\x05cause\x18\x04 \x01(\x0e2\x1f.agent_routing.v1.TaskParkCauseR\x05cause\"\xaf\x01\n" +
+	"\x10TaskForegrounded\x12\x17\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12-\n" +
+	"\x05agent\x18\x02 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x16\n" +
+	"\x06locked\x18\x03 \x01(\bR\x06locked\x12;\n" +
+	"\x05cause\x18\x04 \x01(\x0e2%.agent_routing.v1.TaskForegroundCauseR\x05cause\"q\n" +
 	"\rTaskCompleted\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12-\n" +
@@ -3791,7 +4112,17 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x1dAPPROVAL_WITHDRAW_CAUSE_RESET\x10\x02\x12#\n" +
 	"\x1fAPPROVAL_WITHDRAW_CAUSE_CLEARED\x10\x03\x12#\n" +
 	"\x1fAPPROVAL_WITHDRAW_CAUSE_HANDOFF\x10\x04\x12(\n" +
-	"$APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED\x10\x05*\xb7\x01\n" +
+	"$APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED\x10\x05*\x86\x01\n" +
+	"\rTaskParkCause\x12\x1f\n" +
+	"\x1bTASK_PARK_CAUSE_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16TASK_PARK_CAUSE_PAUSED\x10\x01\x12\x1b\n" +
+	"\x17TASK_PARK_CAUSE_MESSAGE\x10\x02\x12\x1b\n" +
+	"\x17TASK_PARK_CAUSE_COMMAND\x10\x03*\xa3\x01\n" +
+	"\x13TaskForegroundCause\x12%\n" +
+	"!TASK_FOREGROUND_CAUSE_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dTASK_FOREGROUND_CAUSE_MESSAGE\x10\x01\x12!\n" +
+	"\x1dTASK_FOREGROUND_CAUSE_COMMAND\x10\x02\x12\x1f\n" +
+	"\x1bTASK_FOREGROUND_CAUSE_FREED\x10\x03*\xb7\x01\n" +
 	"\x0fTaskCancelCause\x12!\n" +
 	"\x1dTASK_CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17TASK_CANCEL_CAUSE_RESET\x10\x01\x12\x1d\n" +
@@ -3817,148 +4148,158 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_session_event_proto_rawDescData
 }
 
-var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
 	(TurnAbandonCause)(0),           // 2: agent_routing.v1.TurnAbandonCause
 	(ApprovalWithdrawCause)(0),      // 3: agent_routing.v1.ApprovalWithdrawCause
-	(TaskCancelCause)(0),            // 4: agent_routing.v1.TaskCancelCause
-	(DequeueCause)(0),               // 5: agent_routing.v1.DequeueCause
-	(*Change)(nil),                  // 6: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 7: agent_routing.v1.Heartbeat
-	(*SessionEvent)(nil),            // 8: agent_routing.v1.SessionEvent
-	(*SessionStarted)(nil),          // 9: agent_routing.v1.SessionStarted
-	(*SessionErased)(nil),           // 10: agent_routing.v1.SessionErased
-	(*MessageRouted)(nil),           // 11: agent_routing.v1.MessageRouted
-	(*MessageTopic)(nil),            // 12: agent_routing.v1.MessageTopic
-	(*AgentHandoff)(nil),            // 13: agent_routing.v1.AgentHandoff
-	(*AgentCleared)(nil),            // 14: agent_routing.v1.AgentCleared
-	(*LockEngaged)(nil),             // 15: agent_routing.v1.LockEngaged
-	(*LockReleased)(nil),            // 16: agent_routing.v1.LockReleased
-	(*TurnCompleted)(nil),           // 17: agent_routing.v1.TurnCompleted
-	(*TurnAbandoned)(nil),           // 18: agent_routing.v1.TurnAbandoned
-	(*TurnExtended)(nil),            // 19: agent_routing.v1.TurnExtended
-	(*StepsReported)(nil),           // 20: agent_routing.v1.StepsReported
-	(*CommandHandled)(nil),          // 21: agent_routing.v1.CommandHandled
-	(*TaskCreated)(nil),             // 22: agent_routing.v1.TaskCreated
-	(*TaskPaused)(nil),              // 23: agent_routing.v1.TaskPaused
-	(*TaskResumed)(nil),             // 24: agent_routing.v1.TaskResumed
-	(*ApprovalRequested)(nil),       // 25: agent_routing.v1.ApprovalRequested
-	(*ApprovalVoted)(nil),           // 26: agent_routing.v1.ApprovalVoted
-	(*ApprovalDecided)(nil),         // 27: agent_routing.v1.ApprovalDecided
-	(*ApprovalWithdrawn)(nil),       // 28: agent_routing.v1.ApprovalWithdrawn
-	(*ApprovalExpired)(nil),         // 29: agent_routing.v1.ApprovalExpired
-	(*TaskCompleted)(nil),           // 30: agent_routing.v1.TaskCompleted
-	(*TaskFailed)(nil),              // 31: agent_routing.v1.TaskFailed
-	(*TaskCancelled)(nil),           // 32: agent_routing.v1.TaskCancelled
-	(*StickinessExpired)(nil),       // 33: agent_routing.v1.StickinessExpired
-	(*HandoffRefused)(nil),          // 34: agent_routing.v1.HandoffRefused
-	(*SwitchSuggested)(nil),         // 35: agent_routing.v1.SwitchSuggested
-	(*SwitchAnswered)(nil),          // 36: agent_routing.v1.SwitchAnswered
-	(*StickinessSwitched)(nil),      // 37: agent_routing.v1.StickinessSwitched
-	(*OperatorAct)(nil),             // 38: agent_routing.v1.OperatorAct
-	(*SessionPurged)(nil),           // 39: agent_routing.v1.SessionPurged
-	(*MessageQueued)(nil),           // 40: agent_routing.v1.MessageQueued
-	(*MessageDequeued)(nil),         // 41: agent_routing.v1.MessageDequeued
-	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 43: agent_routing.v1.Agent
-	(RouteReason)(0),                // 44: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 45: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 46: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 47: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 48: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 49: google.protobuf.Duration
-	(*Step)(nil),                    // 50: agent_routing.v1.Step
-	(*Resume)(nil),                  // 51: agent_routing.v1.Resume
-	(*structpb.Struct)(nil),         // 52: google.protobuf.Struct
-	(Decision)(0),                   // 53: agent_routing.v1.Decision
-	(*Verdict)(nil),                 // 54: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 55: agent_routing.v1.Suggestion
+	(TaskParkCause)(0),              // 4: agent_routing.v1.TaskParkCause
+	(TaskForegroundCause)(0),        // 5: agent_routing.v1.TaskForegroundCause
+	(TaskCancelCause)(0),            // 6: agent_routing.v1.TaskCancelCause
+	(DequeueCause)(0),               // 7: agent_routing.v1.DequeueCause
+	(*Change)(nil),                  // 8: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 9: agent_routing.v1.Heartbeat
+	(*SessionEvent)(nil),            // 10: agent_routing.v1.SessionEvent
+	(*SessionStarted)(nil),          // 11: agent_routing.v1.SessionStarted
+	(*SessionErased)(nil),           // 12: agent_routing.v1.SessionErased
+	(*MessageRouted)(nil),           // 13: agent_routing.v1.MessageRouted
+	(*MessageTopic)(nil),            // 14: agent_routing.v1.MessageTopic
+	(*AgentHandoff)(nil),            // 15: agent_routing.v1.AgentHandoff
+	(*AgentCleared)(nil),            // 16: agent_routing.v1.AgentCleared
+	(*LockEngaged)(nil),             // 17: agent_routing.v1.LockEngaged
+	(*LockReleased)(nil),            // 18: agent_routing.v1.LockReleased
+	(*TurnCompleted)(nil),           // 19: agent_routing.v1.TurnCompleted
+	(*TurnAbandoned)(nil),           // 20: agent_routing.v1.TurnAbandoned
+	(*TurnExtended)(nil),            // 21: agent_routing.v1.TurnExtended
+	(*StepsReported)(nil),           // 22: agent_routing.v1.StepsReported
+	(*CommandHandled)(nil),          // 23: agent_routing.v1.CommandHandled
+	(*TaskCreated)(nil),             // 24: agent_routing.v1.TaskCreated
+	(*TaskPaused)(nil),              // 25: agent_routing.v1.TaskPaused
+	(*TaskResumed)(nil),             // 26: agent_routing.v1.TaskResumed
+	(*ApprovalRequested)(nil),       // 27: agent_routing.v1.ApprovalRequested
+	(*ApprovalVoted)(nil),           // 28: agent_routing.v1.ApprovalVoted
+	(*ApprovalDecided)(nil),         // 29: agent_routing.v1.ApprovalDecided
+	(*ApprovalWithdrawn)(nil),       // 30: agent_routing.v1.ApprovalWithdrawn
+	(*ApprovalExpired)(nil),         // 31: agent_routing.v1.ApprovalExpired
+	(*TaskParked)(nil),              // 32: agent_routing.v1.TaskParked
+	(*TaskForegrounded)(nil),        // 33: agent_routing.v1.TaskForegrounded
+	(*TaskCompleted)(nil),           // 34: agent_routing.v1.TaskCompleted
+	(*TaskFailed)(nil),              // 35: agent_routing.v1.TaskFailed
+	(*TaskCancelled)(nil),           // 36: agent_routing.v1.TaskCancelled
+	(*StickinessExpired)(nil),       // 37: agent_routing.v1.StickinessExpired
+	(*HandoffRefused)(nil),          // 38: agent_routing.v1.HandoffRefused
+	(*SwitchSuggested)(nil),         // 39: agent_routing.v1.SwitchSuggested
+	(*SwitchAnswered)(nil),          // 40: agent_routing.v1.SwitchAnswered
+	(*StickinessSwitched)(nil),      // 41: agent_routing.v1.StickinessSwitched
+	(*OperatorAct)(nil),             // 42: agent_routing.v1.OperatorAct
+	(*SessionPurged)(nil),           // 43: agent_routing.v1.SessionPurged
+	(*MessageQueued)(nil),           // 44: agent_routing.v1.MessageQueued
+	(*MessageDequeued)(nil),         // 45: agent_routing.v1.MessageDequeued
+	(*timestamppb.Timestamp)(nil),   // 46: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 47: agent_routing.v1.Agent
+	(RouteReason)(0),                // 48: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 49: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 50: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 51: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 52: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 53: google.protobuf.Duration
+	(*Step)(nil),                    // 54: agent_routing.v1.Step
+	(*Resume)(nil),                  // 55: agent_routing.v1.Resume
+	(*structpb.Struct)(nil),         // 56: google.protobuf.Struct
+	(Decision)(0),                   // 57: agent_routing.v1.Decision
+	(*Verdict)(nil),                 // 58: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 59: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
-	8,  // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	42, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	43, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
-	11, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
-	13, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
-	14, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
-	15, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
-	16, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
-	17, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
-	18, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
-	9,  // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
-	21, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
-	10, // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
-	22, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
-	23, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
-	24, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
-	30, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
-	31, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
-	32, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
-	33, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
-	34, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
-	35, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	36, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	37, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
-	38, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
-	39, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
-	25, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
-	26, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
-	27, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
-	28, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
-	29, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
-	19, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
-	20, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
-	40, // 33: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
-	41, // 34: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
-	43, // 35: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	44, // 36: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	12, // 37: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	45, // 38: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	46, // 39: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	44, // 40: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	43, // 41: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 42: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	43, // 43: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	42, // 44: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	43, // 45: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 46: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	43, // 47: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	47, // 48: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	48, // 49: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	49, // 50: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	43, // 51: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 52: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	43, // 53: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
-	42, // 54: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
-	43, // 55: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
-	50, // 56: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
-	43, // 57: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	42, // 58: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	43, // 59: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	51, // 60: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	43, // 61: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
-	42, // 62: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	52, // 63: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
-	53, // 64: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
-	3,  // 65: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
-	43, // 66: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	43, // 67: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	4,  // 68: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	43, // 69: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	49, // 70: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	46, // 71: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	54, // 72: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	55, // 73: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	43, // 74: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	5,  // 75: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
-	76, // [76:76] is the sub-list for method output_type
-	76, // [76:76] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	10, // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
+	46, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	47, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	13, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
+	15, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
+	16, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
+	17, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
+	18, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
+	19, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
+	20, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
+	11, // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
+	23, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
+	12, // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
+	24, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
+	25, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
+	26, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
+	34, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
+	35, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
+	36, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
+	37, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
+	38, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
+	39, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
+	40, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	41, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
+	42, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
+	43, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	27, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
+	28, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
+	29, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
+	30, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
+	31, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
+	21, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
+	22, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
+	44, // 33: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
+	45, // 34: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
+	32, // 35: agent_routing.v1.SessionEvent.task_parked:type_name -> agent_routing.v1.TaskParked
+	33, // 36: agent_routing.v1.SessionEvent.task_foregrounded:type_name -> agent_routing.v1.TaskForegrounded
+	47, // 37: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	48, // 38: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	14, // 39: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	49, // 40: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	50, // 41: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	48, // 42: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	47, // 43: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 44: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	47, // 45: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	46, // 46: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	47, // 47: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 48: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	47, // 49: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	51, // 50: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	52, // 51: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	53, // 52: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	47, // 53: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 54: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	47, // 55: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
+	46, // 56: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
+	47, // 57: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
+	54, // 58: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
+	47, // 59: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	46, // 60: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	47, // 61: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	55, // 62: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	47, // 63: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	46, // 64: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	56, // 65: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	57, // 66: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 67: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	47, // 68: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
+	4,  // 69: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
+	47, // 70: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
+	5,  // 71: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
+	47, // 72: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	47, // 73: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	6,  // 74: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	47, // 75: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	53, // 76: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	50, // 77: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	58, // 78: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	59, // 79: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	47, // 80: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	7,  // 81: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
+	82, // [82:82] is the sub-list for method output_type
+	82, // [82:82] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -4004,14 +4345,16 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_StepsReported)(nil),
 		(*SessionEvent_MessageQueued)(nil),
 		(*SessionEvent_MessageDequeued)(nil),
+		(*SessionEvent_TaskParked)(nil),
+		(*SessionEvent_TaskForegrounded)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   36,
+			NumEnums:      8,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

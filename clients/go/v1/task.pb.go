@@ -87,7 +87,8 @@ func (TaskStatus) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_task_proto_rawDescGZIP(), []int{0}
 }
 
-// A piece of work of one session. A session has at most one open task (RUNNING or PAUSED).
+// A piece of work of one session. A session has at most one open task (RUNNING or PAUSED) in its
+// foreground, which messages join, and up to 8 that are parked (StatusResponse.parked_tasks).
 // Its interactions and their execution trace are the turns with its task_id (ListTurns).
 type Task struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth.caller import Caller
 from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.strand_fold import parked_views
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.request_fields import tenant_of
 from routing_service.rpc.agent_cards import AgentCards
@@ -70,6 +71,9 @@ def _state_out(tenant: str, state: SessionState, cards: AgentCards) -> pb.GetSes
         create_time=pm.timestamp(state.create_us),
         update_time=pm.timestamp(state.update_us),
         turns_by_agent=state.turns_by_agent,
+        parked_tasks=[
+            _parked_out(seen, strand.number, cards) for strand, seen in parked_views(state)
+        ],
     )
     if active is not None and active.locked and active.lock_expire_us is not None:
         made.lock_expire_time.CopyFrom(pm.timestamp(active.lock_expire_us))
@@ -79,6 +83,22 @@ def _state_out(tenant: str, state: SessionState, cards: AgentCards) -> pb.GetSes
         made.suggested_agent.CopyFrom(cards.card(offer.agent_id, locale))
         made.suggestion_confidence = offer.confidence
     return made
+
+
+def _parked_out(seen: SessionState, number: int, cards: AgentCards) -> pb.ParkedTaskAt:
+    """Return a parked task. seen: the session as it was seen from it."""
+    assert seen.task is not None
+    locale, active = pm.locale_of(seen), seen.active
+    return pb.ParkedTaskAt(
+        task=pm.task_out(seen.task, {}, seen.session_id, seen.owner),
+        number=number,
+        active_agent=cards.card(active.agent_id, locale) if active else None,
+        locked=active is not None and active.locked,
+        return_stack=[pm.frame_out(frame, cards, locale) for frame in seen.stack],
+        open_turns=[_turn_out(seen, turn, cards) for turn in seen.open_turns],
+        paused_turn=_turn_out(seen, seen.paused, cards) if seen.paused else None,
+        queued_request_ids=[queued.request_id for queued in seen.queued],
+    )
 
 
 def _turn_out(state: SessionState, turn: OpenTurn, cards: AgentCards) -> pb.OpenTurn:

@@ -19,6 +19,7 @@ from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.dispatch_bytes import answer_with, dispatch_bytes, whole_answer
 from routing_service.rpc.outcomes import OUTCOMES, check_outcome, read_outcome
+from routing_service.rpc.reply_mapping import reply_out
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint, Present
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
@@ -34,6 +35,7 @@ _ITEMS: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["items"]
 _STEPS: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["steps"]
 _LEASE: Final = pb.CompleteTurnRequest.DESCRIPTOR.fields_by_name["lease_token"]
 _ACTIVE: Final = tag_of(pb.CompleteTurnResponse, "active_agent")
+_NOTICE: Final = tag_of(pb.CompleteTurnResponse, "notice")
 _NEXT: Final = tag_of(pb.CompleteTurnResponse, "next")
 
 
@@ -104,6 +106,10 @@ class CompleteTurnCalls:
         body = response.SerializeToString()
         if active is not None:
             body += framed(_ACTIVE, cards.card_bytes(active.agent_id, locale))
+        elif decision.reply is not None:
+            # A task that is parked leaves no active agent behind.
+            notice = reply_out(made, decision.reply, locale)
+            body += framed(_NOTICE, notice.SerializeToString())
         dispatch = b""
         if decision.dispatch is not None:
             dispatch = dispatch_bytes(decision.dispatch, cards, locale)

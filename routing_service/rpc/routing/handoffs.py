@@ -16,6 +16,7 @@ from routing_service.core.events import Profile
 from routing_service.core.identifiers import MESSAGE_BYTES_MAX, REASON_BYTES_MAX
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
+from routing_service.core.strand_fold import find_strand
 from routing_service.core.vocabulary import ClearScope, Initiator
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
@@ -227,8 +228,11 @@ class HandoffCalls:
         for event in decision.events:
             if isinstance(event, ev.ApprovalDecided):
                 decisions, needed = event.decisions, event.needs
-        if decision.is_vote and state.approval is not None:
-            decisions, needed = len(state.approval.voters), state.approval.needs
+        if decision.is_vote:
+            strand = find_strand(state, decision.task_id)
+            approval = strand.approval if strand else state.approval
+            if approval is not None:
+                decisions, needed = len(approval.voters), approval.needs
         response = pb.ResumeTaskResponse(
             session_id=made.call.key.session_id,
             task_id=decision.task_id,

@@ -20,7 +20,7 @@ from routing_service.core.identifiers import (
     NOTE_BYTES_MAX,
     TEXT_BYTES_MAX,
 )
-from routing_service.core.inbox import place_of
+from routing_service.core.inbox import find_live, place_of
 from routing_service.core.keep_turn import steps_known
 from routing_service.core.marker_stream import CONTEXT_CHARS, shown_part
 from routing_service.core.session import OpenTurn, SessionState
@@ -209,8 +209,8 @@ def _turn_of(
     state: SessionState, request_id: str, agent_id: str
 ) -> tuple[OpenTurn | None, pb.KeepTurnStatus.ValueType]:
     """Return the turn if it is still the agent's; otherwise what became of it."""
-    turn = state.find_turn(request_id)
-    if turn is None or not state.is_live(turn):
+    turn = find_live(state, request_id)
+    if turn is None:
         return None, pb.KEEP_TURN_STATUS_REQUEST_NOT_OPEN
     if turn.holder != agent_id:
         return None, pb.KEEP_TURN_STATUS_LEASE_LOST

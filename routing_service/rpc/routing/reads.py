@@ -26,6 +26,8 @@ from routing_service.core.history import TurnRecord
 from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
+from routing_service.core.strand_fold import apart_of, open_or_last, parked_views
+from routing_service.core.strands import holder_of
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
 from routing_service.rpc.event_mapping import ChangeMapper, StepsSeen, no_steps
@@ -144,7 +146,7 @@ class SessionReads:
             response.suggestion.CopyFrom(
                 pm.suggestion_out(plan, present, cards, locale, state.channel)
             )
-        for turn in state.open_turns:
+        for turn in _every_open_turn(state):
             if _may_see(turn, access, registry):
                 response.open_requests.append(await self._open_request(key, turn, cards, locale))
         return RpcAnswer(response.SerializeToString())
@@ -156,13 +158,28 @@ class SessionReads:
         state: SessionState,
         cards: AgentCards,
     ) -> None:
-        """Add the current task, and the approval that a paused one waits for."""
+        """Add the current task, the parked ones, and the approvals that paused ones wait for."""
         if state.task is not None:
             metadata = await self._handler.tasks.metadata(key.tenant, state.task.task_id)
             response.task.CopyFrom(pm.task_out(state.task, metadata, key.session_id, state.owner))
+        locale = pm.locale_of(state)
         if state.paused is not None:
             paused = await self._handler.reads.pending_approval(key, state.paused)
             response.pending_approval.CopyFrom(pending_out(state, state.paused, paused, cards))
+        for strand, seen in parked_views(state):
+            assert seen.task is not None
+            metadata = await self._handler.tasks.metadata(key.tenant, strand.task_id)
+            parked = pb.ParkedTask(
+                task=pm.task_out(seen.task, metadata, key.session_id, state.owner),
+                number=strand.number,
+                agent=cards.card(holder_of(strand, cards.registry), locale),
+                locked=strand.is_locked,
+                queued_request_ids=[queued.request_id for queued in strand.queued],
+            )
+            if seen.paused is not None:
+                paused = await self._handler.reads.pending_approval(key, seen.paused)
+                parked.pending_approval.CopyFrom(pending_out(seen, seen.paused, paused, cards))
+            response.parked_tasks.append(parked)
 
     async def _next_agent(self, view: SessionView, tenant: str) -> str:
         """Return the agent that gets the next ordinary message."""
@@ -201,6 +218,7 @@ class SessionReads:
         view = await self._handler.read(key, access)
         count = request.page_size or TASKS_PAGE_DEFAULT
         response = pb.ListTasksResponse()
+        present = {task.task_id: task for task in open_or_last(view.stored)}
         room_bytes = PAGE_BYTES_MAX
         while len(response.tasks) < count and room_bytes > 0:
             rows = await self._handler.reads.list_tasks(key, after, count, request.task_id.lower())
@@ -211,8 +229,7 @@ class SessionReads:
                     continue
                 task = Task(row.task_id, status, row.create_us, row.update_us, row.expire_us)
                 # The row is written when its status changes; the state has the latest message.
-                if view.stored.task and view.stored.task.task_id == row.task_id:
-                    task = view.stored.task
+                task = present.get(row.task_id, task)
                 made = pm.task_out(task, metadata, key.session_id, row.user_id)
                 response.tasks.append(made)
                 room_bytes -= made.ByteSize()
@@ -417,6 +434,12 @@ class SessionReads:
         except RoutingError as refusal:
             refusal.metadata.update(position)
             raise
+
+
+def _every_open_turn(state: SessionState) -> list[OpenTurn]:
+    """Return the open turns of the foreground and of the parked tasks."""
+    parked = apart_of(state).parked
+    return [*state.open_turns, *(turn for strand in parked for turn in strand.open_turns)]
 
 
 def _may_see(turn: OpenTurn, access: Access, registry: Registry) -> bool:

@@ -26,6 +26,7 @@ from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.dispatch_bytes import answer_with, dispatch_bytes, whole_answer
+from routing_service.rpc.reply_mapping import reply_out
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint, Present
 from routing_service.rpc.rpc_method import Methods, RpcAnswer, StreamMessage
@@ -34,7 +35,6 @@ from routing_service.sessions.calls import Answer, Call, Made
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.storage.store import SessionKey
 from routing_service.telemetry.call_record import CallRecord
-from routing_service.texts.replies import render_reply
 
 ROUTE_FINGERPRINT: Final = Fingerprint(
     (
@@ -174,19 +174,7 @@ class RouteCalls:
         else:
             response.queued = decision.queued
         if decision.reply is not None:
-            rendered = render_reply(
-                decision.reply,
-                cards.registry,
-                locale,
-                made.turns,
-                channel=made.decided.state.channel,
-            )
-            # A reply to a message that is not a command has no command name.
-            response.reply.command = f"/{decision.reply.command}" if decision.reply.command else ""
-            response.reply.text = rendered.text
-            for option in rendered.options:
-                response.reply.options.add(label=option.label, text=option.text)
-            response.reply.locale = rendered.locale
+            response.reply.CopyFrom(reply_out(made, decision.reply, locale))
         if decision.suggestion is not None:
             present = plan.agent_id if plan else ""
             response.suggestion.CopyFrom(

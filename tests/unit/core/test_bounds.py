@@ -7,16 +7,26 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from routing_service.core.commands import AskApproval, FollowUp, HandOff, RouteMessage
+from routing_service.core import strands
+from routing_service.core.commands import (
+    AskApproval,
+    CompleteTurn,
+    FollowUp,
+    HandOff,
+    RouteMessage,
+)
 from routing_service.core.events import Profile
+from routing_service.core.facts import Facts, StoreFormat
 from routing_service.core.registry import (
     HOPS_PER_MESSAGE_MAX,
     OPEN_TURNS_MAX,
     RETURN_DEPTH_MAX,
     Agent,
+    ApprovalRule,
     Limits,
     Registry,
     Topics,
+    WhilePaused,
 )
 from routing_service.core.session import (
     COUNTED_AGENTS_MAX,
@@ -30,6 +40,7 @@ from routing_service.storage.event_codec import decode_state, encode_state
 from tests.simulation.conversation import Conversation, registry_of
 
 STATE_BYTES_MAX = 8 * 1024
+PARKED_STATE_BYTES_MAX = 16 * 1024  # A quarter of what a store takes.
 ID_CHARACTERS = string.ascii_letters + string.digits + "._:-@=;+"
 ID_CHARS_MAX = 128
 ENTITLEMENTS_MAX, ENTITLEMENT_CHARS_MAX = 32, 64
@@ -152,3 +163,49 @@ def test_registry_may_be_as_wide_as_the_test_assumes():
     with pytest.raises(ValueError, match="return_depth"):
         Limits(return_depth=RETURN_DEPTH_MAX + 1)
     assert isinstance(registry_of(limits=WIDEST), Registry)
+
+
+def park_another(chat, agents):
+    """Let a task be parked with all that may hang on it: frames, a turn, and its approval."""
+    chat.says()
+    chat.hands_to(next(agents), turn=chat.open)
+    chat.asks()
+    for _ in range(RETURN_DEPTH_MAX):
+        chat.says()
+        chat.answers(HandOff(next(agents), mode=HandoffMode.INTERLUDE))
+        chat.asks()
+    chat.says()
+    chat.wait(chat.chance.uniform(0, 3)).says()
+    outcome = AskApproval()
+    command = CompleteTurn(
+        chat.open, chat.state.find_turn(chat.open).holder, outcome, chat.fresh_id()
+    )
+    chat.do(command, Facts({StoreFormat: 2}))
+
+
+def test_state_with_parked_tasks_stays_within_what_engines_take():
+    """Eight parked tasks, each with the deepest stack of the longest ids, and the foreground too.
+
+    With real ids, of 20 characters, it is as small as one without them may be.
+    """
+    sizes = {}
+    for chars in (20, ID_CHARS_MAX):
+        chance = random.Random(chars)
+        agents = names(chance, 400, chars)
+        rule = ApprovalRule(by="other_than_owner", needs=2, expires_us=10**12)
+        registry = registry_of(
+            *map(Agent, agents), limits=WIDEST, while_paused=WhilePaused.PARK, approvals=rule
+        )
+        chat = Crowd(registry, chance=chance)
+        fresh = iter(agents)
+        for _ in range(strands.PARKED_MAX + 1):
+            park_another(chat, fresh)
+        assert len(chat.state.apart.parked) == strands.PARKED_MAX
+        assert chat.state.paused is not None, "the ninth is held"
+        assert {len(each.stack) for each in chat.state.apart.parked} == {RETURN_DEPTH_MAX}
+        data = encode_state(chat.state)
+        assert decode_state(data) == chat.state
+        sizes[chars] = len(data)
+    print(f"largest states with parked tasks, by characters of ids: {sizes}")  # noqa: T201
+    assert sizes[20] <= STATE_BYTES_MAX
+    assert sizes[ID_CHARS_MAX] <= PARKED_STATE_BYTES_MAX

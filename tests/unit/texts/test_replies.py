@@ -186,6 +186,9 @@ class _Echo(Texts):
         return f"⟦{message_id}⟧{text}"
 
 
+WAITS = (("paused", "running"), ("locked", "paused"))
+
+
 def all_specs() -> list[ReplySpec]:
     """Return every variant of every reply."""
     rules = tuple(rule.name for rule in HANDOFF_RULES)
@@ -193,6 +196,15 @@ def all_specs() -> list[ReplySpec]:
         ReplySpec("supervisor", "done", "vat", BOTH),
         ReplySpec("supervisor", "none_active", "", BOTH),
         ReplySpec("reset", "done", "", ()),
+        ReplySpec("", "parked", "vat"),
+        *(ReplySpec("tasks", "done", "", BOTH, counts=(1, 2), waits=w) for w in WAITS),
+        ReplySpec("tasks", "done", "", ("vat",), counts=(1,), waits=("locked",)),
+        ReplySpec("tasks", "none_parked"),
+        ReplySpec("task", "done", "vat"),
+        ReplySpec("task", "paused", "vat"),
+        ReplySpec("task", "refused", detail=("owns_session",)),
+        ReplySpec("task", "no_argument", "", ("vat",), counts=(1,), waits=("paused",)),
+        ReplySpec("task", "unknown_task", "", ("vat",), ("7",), counts=(1,), waits=("paused",)),
         ReplySpec("reset", "done", "", ("vat",)),
         ReplySpec("agents", "done", "vat", BOTH),
         ReplySpec("agents", "done", "", ("payroll",)),

@@ -363,6 +363,7 @@ class GetSessionAtResponse(google.protobuf.message.Message):
     CREATE_TIME_FIELD_NUMBER: builtins.int
     UPDATE_TIME_FIELD_NUMBER: builtins.int
     TURNS_BY_AGENT_FIELD_NUMBER: builtins.int
+    PARKED_TASKS_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant."""
     session_id: builtins.str
@@ -427,6 +428,12 @@ class GetSessionAtResponse(google.protobuf.message.Message):
     def turns_by_agent(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """How many turns each agent had answered, as in StatusResponse."""
 
+    @property
+    def parked_tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ParkedTaskAt]:
+        """The open tasks that were parked, in the order in which they were. The fields above are about the
+        conversation, without them.
+        """
+
     def __init__(
         self,
         *,
@@ -451,11 +458,71 @@ class GetSessionAtResponse(google.protobuf.message.Message):
         create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         turns_by_agent: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        parked_tasks: collections.abc.Iterable[Global___ParkedTaskAt] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "paused_turn", b"paused_turn", "suggested_agent", b"suggested_agent", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "head_revision", b"head_revision", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "open_turns", b"open_turns", "owner", b"owner", "paused_turn", b"paused_turn", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggested_agent", b"suggested_agent", "suggestion_confidence", b"suggestion_confidence", "task", b"task", "tenant", b"tenant", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "head_revision", b"head_revision", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "open_turns", b"open_turns", "owner", b"owner", "parked_tasks", b"parked_tasks", "paused_turn", b"paused_turn", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggested_agent", b"suggested_agent", "suggestion_confidence", b"suggestion_confidence", "task", b"task", "tenant", b"tenant", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
 
 Global___GetSessionAtResponse: typing_extensions.TypeAlias = GetSessionAtResponse
+
+@typing.final
+class ParkedTaskAt(google.protobuf.message.Message):
+    """An open task that waited while the conversation went on without it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    ACTIVE_AGENT_FIELD_NUMBER: builtins.int
+    LOCKED_FIELD_NUMBER: builtins.int
+    RETURN_STACK_FIELD_NUMBER: builtins.int
+    OPEN_TURNS_FIELD_NUMBER: builtins.int
+    PAUSED_TURN_FIELD_NUMBER: builtins.int
+    QUEUED_REQUEST_IDS_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """The number by which the user names it in "/task". 1-9."""
+    locked: builtins.bool
+    """Whether that agent had asked a question and waited for the answer."""
+    @property
+    def task(self) -> agent_routing.v1.task_pb2.Task:
+        """The task, without its metadata."""
+
+    @property
+    def active_agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """Its active agent. Unset while none was active in it."""
+
+    @property
+    def return_stack(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.routing_service_pb2.Frame]:
+        """The agents that interludes interrupted; the last entry gets the task back first."""
+
+    @property
+    def open_turns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OpenTurn]:
+        """Its turns that were not completed, oldest first."""
+
+    @property
+    def paused_turn(self) -> Global___OpenTurn:
+        """Its turn that waited for an approval. Unset if none did."""
+
+    @property
+    def queued_request_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Messages that waited in it for the answer to the one before, the next one first."""
+
+    def __init__(
+        self,
+        *,
+        task: agent_routing.v1.task_pb2.Task | None = ...,
+        number: builtins.int = ...,
+        active_agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        locked: builtins.bool = ...,
+        return_stack: collections.abc.Iterable[agent_routing.v1.routing_service_pb2.Frame] | None = ...,
+        open_turns: collections.abc.Iterable[Global___OpenTurn] | None = ...,
+        paused_turn: Global___OpenTurn | None = ...,
+        queued_request_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "paused_turn", b"paused_turn", "task", b"task"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "locked", b"locked", "number", b"number", "open_turns", b"open_turns", "paused_turn", b"paused_turn", "queued_request_ids", b"queued_request_ids", "return_stack", b"return_stack", "task", b"task"]) -> None: ...
+
+Global___ParkedTaskAt: typing_extensions.TypeAlias = ParkedTaskAt
 
 @typing.final
 class OpenTurn(google.protobuf.message.Message):

@@ -307,8 +307,9 @@ class RouteRequest(google.protobuf.message.Message):
     message).
     """
     task_id: builtins.str
-    """The task. Empty: the session's open task, or a new one. A task other than the open one is
-    TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
+    """The task. Empty: the session's open task, or a new one. A parked task comes forward, and the one in
+    the foreground is parked, or completed if nothing of it waits. Another task than these while one is
+    open is TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
     """
     locale: builtins.str
     """Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Stored with the session.
@@ -870,6 +871,7 @@ class StatusResponse(google.protobuf.message.Message):
     PENDING_APPROVAL_FIELD_NUMBER: builtins.int
     SUGGESTION_FIELD_NUMBER: builtins.int
     QUEUED_REQUEST_IDS_FIELD_NUMBER: builtins.int
+    PARKED_TASKS_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     revision: builtins.int
@@ -938,7 +940,15 @@ class StatusResponse(google.protobuf.message.Message):
 
     @property
     def queued_request_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Messages that wait for the answer to the one before, the next one first (double_text: queue)."""
+        """Messages that wait for the answer to the one before, the next one first (double_text: queue).
+        Those that wait in a parked task are in parked_tasks.
+        """
+
+    @property
+    def parked_tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ParkedTask]:
+        """The open tasks that are parked, in the order in which they were. Their open turns are in
+        open_requests too.
+        """
 
     def __init__(
         self,
@@ -962,11 +972,62 @@ class StatusResponse(google.protobuf.message.Message):
         pending_approval: Global___PendingApproval | None = ...,
         suggestion: agent_routing.v1.dispatch_pb2.Suggestion | None = ...,
         queued_request_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        parked_tasks: collections.abc.Iterable[Global___ParkedTask] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "next_agent", b"next_agent", "pending_approval", b"pending_approval", "suggestion", b"suggestion", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "pending_approval", b"pending_approval", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "parked_tasks", b"parked_tasks", "pending_approval", b"pending_approval", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse
+
+@typing.final
+class ParkedTask(google.protobuf.message.Message):
+    """An open task that waits while the conversation goes on without it. It comes forward again when a
+    message names it, by "/task" and its number, or when its agent waits for an answer and nothing else is
+    left in the foreground.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    LOCKED_FIELD_NUMBER: builtins.int
+    PENDING_APPROVAL_FIELD_NUMBER: builtins.int
+    QUEUED_REQUEST_IDS_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """The number by which the user names it in "/task". 1-9."""
+    locked: builtins.bool
+    """Whether that agent asked a question and waits for the answer."""
+    @property
+    def task(self) -> agent_routing.v1.task_pb2.Task:
+        """The task."""
+
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that has it: it waits for an approval, or is active, or works on its turn."""
+
+    @property
+    def pending_approval(self) -> Global___PendingApproval:
+        """What a person must decide before the task continues. Unset unless it is paused."""
+
+    @property
+    def queued_request_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Messages that wait in this task for the answer to the one before (double_text: queue)."""
+
+    def __init__(
+        self,
+        *,
+        task: agent_routing.v1.task_pb2.Task | None = ...,
+        number: builtins.int = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        locked: builtins.bool = ...,
+        pending_approval: Global___PendingApproval | None = ...,
+        queued_request_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "pending_approval", b"pending_approval", "task", b"task"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "locked", b"locked", "number", b"number", "pending_approval", b"pending_approval", "queued_request_ids", b"queued_request_ids", "task", b"task"]) -> None: ...
+
+Global___ParkedTask: typing_extensions.TypeAlias = ParkedTask
 
 @typing.final
 class PendingApproval(google.protobuf.message.Message):
@@ -1344,6 +1405,7 @@ class CompleteTurnResponse(google.protobuf.message.Message):
     ACTIVE_AGENT_FIELD_NUMBER: builtins.int
     LOCKED_FIELD_NUMBER: builtins.int
     VERDICTS_FIELD_NUMBER: builtins.int
+    NOTICE_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
@@ -1376,6 +1438,12 @@ class CompleteTurnResponse(google.protobuf.message.Message):
         those that refused.
         """
 
+    @property
+    def notice(self) -> agent_routing.v1.dispatch_pb2.Reply:
+        """Something to show to the user after text: that the task was parked until its approval. Unset:
+        nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -1390,9 +1458,10 @@ class CompleteTurnResponse(google.protobuf.message.Message):
         active_agent: agent_routing.v1.agent_pb2.Agent | None = ...,
         locked: builtins.bool = ...,
         verdicts: collections.abc.Iterable[agent_routing.v1.handoff_pb2.Verdict] | None = ...,
+        notice: agent_routing.v1.dispatch_pb2.Reply | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "next", b"next"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "locked", b"locked", "next", b"next", "outcome_status", b"outcome_status", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "task_status", b"task_status", "text", b"text", "verdicts", b"verdicts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "next", b"next", "notice", b"notice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "locked", b"locked", "next", b"next", "notice", b"notice", "outcome_status", b"outcome_status", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "task_status", b"task_status", "text", b"text", "verdicts", b"verdicts"]) -> None: ...
 
 Global___CompleteTurnResponse: typing_extensions.TypeAlias = CompleteTurnResponse
 

@@ -244,8 +244,9 @@ class RoutingServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelTask(self, request, context):
-        """Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
-        is withdrawn, and the next message goes to the home agent and begins another task. For the user
+        """Cancels an open task, which its id alone names. Its open turns are abandoned and a pending
+        approval is withdrawn. If it is not parked, the next message goes to the home agent and begins
+        another task. For the user
         of the session, an operator, and a runtime whose agent has the task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -510,8 +510,9 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     """
 
     CancelTask: _RoutingServiceCancelTaskType
-    """Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
-    is withdrawn, and the next message goes to the home agent and begins another task. For the user
+    """Cancels an open task, which its id alone names. Its open turns are abandoned and a pending
+    approval is withdrawn. If it is not parked, the next message goes to the home agent and begins
+    another task. For the user
     of the session, an operator, and a runtime whose agent has the task.
     """
 
@@ -745,8 +746,9 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.routing_service_pb2.CancelTaskRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.CancelTaskResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.CancelTaskResponse]]:
-        """Cancels an open task, which its id alone names. Its open turns are abandoned, a pending approval
-        is withdrawn, and the next message goes to the home agent and begins another task. For the user
+        """Cancels an open task, which its id alone names. Its open turns are abandoned and a pending
+        approval is withdrawn. If it is not parked, the next message goes to the home agent and begins
+        another task. For the user
         of the session, an operator, and a runtime whose agent has the task.
         """
 

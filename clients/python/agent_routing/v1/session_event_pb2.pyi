@@ -183,6 +183,62 @@ APPROVAL_WITHDRAW_CAUSE_TASK_EXPIRED: ApprovalWithdrawCause.ValueType  # 5
 """The expire_time of the task passed."""
 Global___ApprovalWithdrawCause: typing_extensions.TypeAlias = ApprovalWithdrawCause
 
+class _TaskParkCause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _TaskParkCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TaskParkCause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    TASK_PARK_CAUSE_UNSPECIFIED: _TaskParkCause.ValueType  # 0
+    """Not set."""
+    TASK_PARK_CAUSE_PAUSED: _TaskParkCause.ValueType  # 1
+    """It waits for an approval, and the registry has while_paused: park."""
+    TASK_PARK_CAUSE_MESSAGE: _TaskParkCause.ValueType  # 2
+    """A message named another task, or did not name this one, which waits for an approval."""
+    TASK_PARK_CAUSE_COMMAND: _TaskParkCause.ValueType  # 3
+    """The user sent "/task"."""
+
+class TaskParkCause(_TaskParkCause, metaclass=_TaskParkCauseEnumTypeWrapper):
+    """Why a task was parked."""
+
+TASK_PARK_CAUSE_UNSPECIFIED: TaskParkCause.ValueType  # 0
+"""Not set."""
+TASK_PARK_CAUSE_PAUSED: TaskParkCause.ValueType  # 1
+"""It waits for an approval, and the registry has while_paused: park."""
+TASK_PARK_CAUSE_MESSAGE: TaskParkCause.ValueType  # 2
+"""A message named another task, or did not name this one, which waits for an approval."""
+TASK_PARK_CAUSE_COMMAND: TaskParkCause.ValueType  # 3
+"""The user sent "/task"."""
+Global___TaskParkCause: typing_extensions.TypeAlias = TaskParkCause
+
+class _TaskForegroundCause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _TaskForegroundCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TaskForegroundCause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    TASK_FOREGROUND_CAUSE_UNSPECIFIED: _TaskForegroundCause.ValueType  # 0
+    """Not set."""
+    TASK_FOREGROUND_CAUSE_MESSAGE: _TaskForegroundCause.ValueType  # 1
+    """A message named it."""
+    TASK_FOREGROUND_CAUSE_COMMAND: _TaskForegroundCause.ValueType  # 2
+    """The user sent "/task"."""
+    TASK_FOREGROUND_CAUSE_FREED: _TaskForegroundCause.ValueType  # 3
+    """Its agent waits for an answer, and nothing else was left in the foreground."""
+
+class TaskForegroundCause(_TaskForegroundCause, metaclass=_TaskForegroundCauseEnumTypeWrapper):
+    """Why a parked task came forward."""
+
+TASK_FOREGROUND_CAUSE_UNSPECIFIED: TaskForegroundCause.ValueType  # 0
+"""Not set."""
+TASK_FOREGROUND_CAUSE_MESSAGE: TaskForegroundCause.ValueType  # 1
+"""A message named it."""
+TASK_FOREGROUND_CAUSE_COMMAND: TaskForegroundCause.ValueType  # 2
+"""The user sent "/task"."""
+TASK_FOREGROUND_CAUSE_FREED: TaskForegroundCause.ValueType  # 3
+"""Its agent waits for an answer, and nothing else was left in the foreground."""
+Global___TaskForegroundCause: typing_extensions.TypeAlias = TaskForegroundCause
+
 class _TaskCancelCause:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -308,6 +364,7 @@ class SessionEvent(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     ACTIVE_AGENT_FIELD_NUMBER: builtins.int
     REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    PARKED_TASK_ID_FIELD_NUMBER: builtins.int
     MESSAGE_ROUTED_FIELD_NUMBER: builtins.int
     AGENT_HANDOFF_FIELD_NUMBER: builtins.int
     AGENT_CLEARED_FIELD_NUMBER: builtins.int
@@ -340,6 +397,8 @@ class SessionEvent(google.protobuf.message.Message):
     STEPS_REPORTED_FIELD_NUMBER: builtins.int
     MESSAGE_QUEUED_FIELD_NUMBER: builtins.int
     MESSAGE_DEQUEUED_FIELD_NUMBER: builtins.int
+    TASK_PARKED_FIELD_NUMBER: builtins.int
+    TASK_FOREGROUNDED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -352,6 +411,10 @@ class SessionEvent(google.protobuf.message.Message):
     """The request that caused it. Empty if no request did (an expiry)."""
     registry_version: builtins.str
     """Version of the registry used for the decision."""
+    parked_task_id: builtins.str
+    """The parked task in which it happened: the conversation itself was not touched, so active_agent is
+    as it was. Empty: it happened in the foreground, or concerns no task.
+    """
     @property
     def event_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it happened, by the session's clock, which never runs backwards."""
@@ -492,6 +555,14 @@ class SessionEvent(google.protobuf.message.Message):
     def message_dequeued(self) -> Global___MessageDequeued:
         """A message no longer waits. message_routed follows in the same change if it goes to an agent."""
 
+    @property
+    def task_parked(self) -> Global___TaskParked:
+        """The task in the foreground waits from now on; the conversation goes on without it."""
+
+    @property
+    def task_foregrounded(self) -> Global___TaskForegrounded:
+        """A parked task has the conversation again."""
+
     def __init__(
         self,
         *,
@@ -502,6 +573,7 @@ class SessionEvent(google.protobuf.message.Message):
         request_id: builtins.str = ...,
         active_agent: agent_routing.v1.agent_pb2.Agent | None = ...,
         registry_version: builtins.str = ...,
+        parked_task_id: builtins.str = ...,
         message_routed: Global___MessageRouted | None = ...,
         agent_handoff: Global___AgentHandoff | None = ...,
         agent_cleared: Global___AgentCleared | None = ...,
@@ -534,10 +606,12 @@ class SessionEvent(google.protobuf.message.Message):
         steps_reported: Global___StepsReported | None = ...,
         message_queued: Global___MessageQueued | None = ...,
         message_dequeued: Global___MessageDequeued | None = ...,
+        task_parked: Global___TaskParked | None = ...,
+        task_foregrounded: Global___TaskForegrounded | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "parked_task_id", b"parked_task_id", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued", "task_parked", "task_foregrounded"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -1260,6 +1334,76 @@ class ApprovalExpired(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["rejected", b"rejected", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
 
 Global___ApprovalExpired: typing_extensions.TypeAlias = ApprovalExpired
+
+@typing.final
+class TaskParked(google.protobuf.message.Message):
+    """The task in the foreground was parked: it keeps its agent, lock, interrupted agents and approval, and
+    goes on by itself. Its open turns are answered as before.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """The task."""
+    number: builtins.int
+    """The number by which the user names it in "/task". 1-9."""
+    cause: Global___TaskParkCause.ValueType
+    """Why it was parked."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that has it. Unset if it is with the home agent."""
+
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        number: builtins.int = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        cause: Global___TaskParkCause.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "cause", b"cause", "number", b"number", "task_id", b"task_id"]) -> None: ...
+
+Global___TaskParked: typing_extensions.TypeAlias = TaskParked
+
+@typing.final
+class TaskForegrounded(google.protobuf.message.Message):
+    """A parked task has the conversation again, as it was."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    LOCKED_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """The task."""
+    locked: builtins.bool
+    """Whether that agent asked a question and waits for the answer. Show the question again: it is the
+    text of the agent's latest turn of this task.
+    """
+    cause: Global___TaskForegroundCause.ValueType
+    """Why it came forward."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that has it."""
+
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        locked: builtins.bool = ...,
+        cause: Global___TaskForegroundCause.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "cause", b"cause", "locked", b"locked", "task_id", b"task_id"]) -> None: ...
+
+Global___TaskForegrounded: typing_extensions.TypeAlias = TaskForegrounded
 
 @typing.final
 class TaskCompleted(google.protobuf.message.Message):

@@ -58,7 +58,8 @@ Global___TaskStatus: typing_extensions.TypeAlias = TaskStatus
 
 @typing.final
 class Task(google.protobuf.message.Message):
-    """A piece of work of one session. A session has at most one open task (RUNNING or PAUSED).
+    """A piece of work of one session. A session has at most one open task (RUNNING or PAUSED) in its
+    foreground, which messages join, and up to 8 that are parked (StatusResponse.parked_tasks).
     Its interactions and their execution trace are the turns with its task_id (ListTurns).
     """
 

@@ -22,7 +22,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/session_event.proto.
  */
 export const file_agent_routing_v1_session_event: GenFile = /*@__PURE__*/
-  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDItEQCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIABJDChNzdGlja2luZXNzX3N3aXRjaGVkGBwgASgLMiQuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU3dpdGNoZWRIABI1CgxvcGVyYXRvcl9hY3QYHSABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLk9wZXJhdG9yQWN0SAASOQoOc2Vzc2lvbl9wdXJnZWQYHiABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25QdXJnZWRIABJBChJhcHByb3ZhbF9yZXF1ZXN0ZWQYHyABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsUmVxdWVzdGVkSAASOQoOYXBwcm92YWxfdm90ZWQYICABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsVm90ZWRIABI9ChBhcHByb3ZhbF9kZWNpZGVkGCEgASgLMiEuYWdlbnRfcm91dGluZy52MS5BcHByb3ZhbERlY2lkZWRIABJBChJhcHByb3ZhbF93aXRoZHJhd24YIiABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsV2l0aGRyYXduSAASPQoQYXBwcm92YWxfZXhwaXJlZBgjIAEoCzIhLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxFeHBpcmVkSAASNwoNdHVybl9leHRlbmRlZBgkIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuVHVybkV4dGVuZGVkSAASOQoOc3RlcHNfcmVwb3J0ZWQYJSABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlN0ZXBzUmVwb3J0ZWRIABI5Cg5tZXNzYWdlX3F1ZXVlZBgmIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVF1ZXVlZEgAEj0KEG1lc3NhZ2VfZGVxdWV1ZWQYJyABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLk1lc3NhZ2VEZXF1ZXVlZEgAQgYKBGtpbmQiQAoOU2Vzc2lvblN0YXJ0ZWQSDQoFb3duZXIYASABKAkSDgoGbG9jYWxlGAIgASgJEg8KB2NoYW5uZWwYAyABKAkiHwoNU2Vzc2lvbkVyYXNlZBIOCgZyZWFzb24YASABKAkisQIKDU1lc3NhZ2VSb3V0ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBItCgZyZWFzb24YBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uEhkKEXByZXZpb3VzX2FnZW50X2lkGAUgASgJEhsKE3N1cGVydmlzb3JfYnlwYXNzZWQYBiABKAgSDgoGbG9ja2VkGAcgASgIEhgKEHRvcGljX2NvbmZpZGVuY2UYCCABKAESEwoLdG9waWNfbW9kZWwYCSABKAkSLQoFdG9waWMYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLk1lc3NhZ2VUb3BpYyK7AQoMTWVzc2FnZVRvcGljEg0KBW1vZGVsGAEgASgJEj0KCmNhbmRpZGF0ZXMYAiADKAsyKS5hZ2VudF9yb3V0aW5nLnYxLkRpc3BhdGNoLlRvcGljQ2FuZGlkYXRlEgwKBHN0YXkYAyABKAESEAoIc3VyZW5lc3MYBCABKAESDQoFYm91bmQYBSABKAESHwoXc2Vjb25kX3JlcXVlc3RfYWdlbnRfaWQYBiABKAkSDQoFYXNrZWQYByABKAgisgEKDEFnZW50SGFuZG9mZhIqCgdoYW5kb2ZmGAEgASgLMhkuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmEhcKD3R1cm5fcmVxdWVzdF9pZBgCIAEoCRIXCg9uZXh0X3JlcXVlc3RfaWQYAyABKAkSDwoHdGFza19pZBgEIAEoCRIzCgxyb3V0ZV9yZWFzb24YBSABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlJvdXRlUmVhc29uIoEBCgxBZ2VudENsZWFyZWQSLwoOcHJldmlvdXNfYWdlbnQYASABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjAKBWNhdXNlGAIgASgOMiEuYWdlbnRfcm91dGluZy52MS5BZ2VudENsZWFyQ2F1c2USDgoGcmVhc29uGAMgASgJImYKC0xvY2tFbmdhZ2VkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIvCgtleHBpcmVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiaQoMTG9ja1JlbGVhc2VkEiYKBWFnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIxCgVjYXVzZRgCIAEoDjIiLmFnZW50X3JvdXRpbmcudjEuTG9ja1JlbGVhc2VDYXVzZSKUAgoNVHVybkNvbXBsZXRlZBISCgpyZXF1ZXN0X2lkGAEgASgJEg8KB3Rhc2tfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ei4KB291dGNvbWUYBCABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlR1cm5PdXRjb21lEjcKDm91dGNvbWVfc3RhdHVzGAUgASgOMh8uYWdlbnRfcm91dGluZy52MS5PdXRjb21lU3RhdHVzEhcKD25leHRfcmVxdWVzdF9pZBgGIAEoCRI0ChFyZXNwb25zZV9kdXJhdGlvbhgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJ+Cg1UdXJuQWJhbmRvbmVkEhIKCnJlcXVlc3RfaWQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EjEKBWNhdXNlGAMgASgOMiIuYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbkNhdXNlIngKDFR1cm5FeHRlbmRlZBISCgpyZXF1ZXN0X2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIsCghkZWFkbGluZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiqAEKDVN0ZXBzUmVwb3J0ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIPCgdhdHRlbXB0GAQgASgFEhIKCmZpcnN0X3N0ZXAYBSABKAUSJQoFc3RlcHMYBiADKAsyFi5hZ2VudF9yb3V0aW5nLnYxLlN0ZXAiSQoOQ29tbWFuZEhhbmRsZWQSDwoHY29tbWFuZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQiTwoLVGFza0NyZWF0ZWQSDwoHdGFza19pZBgBIAEoCRIvCgtleHBpcmVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiaQoKVGFza1BhdXNlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSDgoGcHJvbXB0GAMgASgJEiYKBWFnZW50GAQgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJ1CgtUYXNrUmVzdW1lZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSKAoGcmVzdW1lGAMgASgLMhguYWdlbnRfcm91dGluZy52MS5SZXN1bWUSFwoPbmV4dF9yZXF1ZXN0X2lkGAQgASgJIvsBChFBcHByb3ZhbFJlcXVlc3RlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50EgoKAmJ5GAQgASgJEhgKEGRlY2lzaW9uc19uZWVkZWQYBSABKAUSLwoLZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKBmZpZWxkcxgHIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3QSGQoRcmVqZWN0c19vbl9leHBpcnkYCCABKAgiVgoNQXBwcm92YWxWb3RlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSDwoHZGVjaWRlchgDIAEoCRIPCgdjb21tZW50GAQgASgJIqIBCg9BcHByb3ZhbERlY2lkZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEiwKCGRlY2lzaW9uGAMgASgOMhouYWdlbnRfcm91dGluZy52MS5EZWNpc2lvbhIPCgdkZWNpZGVyGAQgASgJEhEKCWRlY2lzaW9ucxgFIAEoBRIYChBkZWNpc2lvbnNfbmVlZGVkGAYgASgFInAKEUFwcHJvdmFsV2l0aGRyYXduEg8KB3Rhc2tfaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRI2CgVjYXVzZRgDIAEoDjInLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxXaXRoZHJhd0NhdXNlIkgKD0FwcHJvdmFsRXhwaXJlZBIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSEAoIcmVqZWN0ZWQYAyABKAgiWQoNVGFza0NvbXBsZXRlZBIPCgd0YXNrX2lkGAEgASgJEg8KB3N1bW1hcnkYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IlYKClRhc2tGYWlsZWQSDwoHdGFza19pZBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJSCg1UYXNrQ2FuY2VsbGVkEg8KB3Rhc2tfaWQYASABKAkSMAoFY2F1c2UYAiABKA4yIS5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxDYXVzZSJtChFTdGlja2luZXNzRXhwaXJlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMAoNaWRsZV9kdXJhdGlvbhgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKCAQoOSGFuZG9mZlJlZnVzZWQSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIrCgh2ZXJkaWN0cxgCIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdBIXCg90dXJuX3JlcXVlc3RfaWQYAyABKAkigwEKD1N3aXRjaFN1Z2dlc3RlZBIwCgpzdWdnZXN0aW9uGAEgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uEhIKCnJlcXVlc3RfaWQYAiABKAkSFQoNZnJvbV9hZ2VudF9pZBgDIAEoCRITCgt0b3BpY19tb2RlbBgEIAEoCSJ4Cg5Td2l0Y2hBbnN3ZXJlZBIVCg1zdWdnZXN0aW9uX2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIVCg1mcm9tX2FnZW50X2lkGAMgASgJEhAKCGFjY2VwdGVkGAQgASgIIpABChJTdGlja2luZXNzU3dpdGNoZWQSDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSEQoJYWdlbnRfaWRzGAMgAygJEhUKDXVzZXJzX3BlcmNlbnQYBCABKAUSDgoGcmVhc29uGAUgASgJEhMKC2FsbF90ZW5hbnRzGAYgASgIIj0KC09wZXJhdG9yQWN0Eg4KBm1ldGhvZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSDgoGdGFyZ2V0GAMgASgJIh8KDVNlc3Npb25QdXJnZWQSDgoGcmVhc29uGAEgASgJIiMKDU1lc3NhZ2VRdWV1ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCSJUCg9NZXNzYWdlRGVxdWV1ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRItCgVjYXVzZRgCIAEoDjIeLmFnZW50X3JvdXRpbmcudjEuRGVxdWV1ZUNhdXNlKu0BCg9BZ2VudENsZWFyQ2F1c2USIQodQUdFTlRfQ0xFQVJfQ0FVU0VfVU5TUEVDSUZJRUQQABIdChlBR0VOVF9DTEVBUl9DQVVTRV9DT01NQU5EEAESGwoXQUdFTlRfQ0xFQVJfQ0FVU0VfUkVTRVQQAhIdChlBR0VOVF9DTEVBUl9DQVVTRV9DTEVBUkVEEAMSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfUFJPQ0VFRBAEEh4KGkFHRU5UX0NMRUFSX0NBVVNFX0NPTVBMRVRFEAUSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfVElNRU9VVBAGKpUCChBMb2NrUmVsZWFzZUNhdXNlEiIKHkxPQ0tfUkVMRUFTRV9DQVVTRV9VTlNQRUNJRklFRBAAEh8KG0xPQ0tfUkVMRUFTRV9DQVVTRV9BTlNXRVJFRBABEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9USU1FT1VUEAISHgoaTE9DS19SRUxFQVNFX0NBVVNFX0NPTU1BTkQQAxIcChhMT0NLX1JFTEVBU0VfQ0FVU0VfUkVTRVQQBBIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfQ0xFQVJFRBAFEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9IQU5ET0ZGEAYSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0ZBSUxVUkUQByq3AQoQVHVybkFiYW5kb25DYXVzZRIiCh5UVVJOX0FCQU5ET05fQ0FVU0VfVU5TUEVDSUZJRUQQABIhCh1UVVJOX0FCQU5ET05fQ0FVU0VfT1BFTl9UVVJOUxABEh4KGlRVUk5fQUJBTkRPTl9DQVVTRV9USU1FT1VUEAISHAoYVFVSTl9BQkFORE9OX0NBVVNFX1JFU0VUEAMSHgoaVFVSTl9BQkFORE9OX0NBVVNFX0NMRUFSRUQQBCr8AQoVQXBwcm92YWxXaXRoZHJhd0NhdXNlEicKI0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1VOU1BFQ0lGSUVEEAASIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ09NTUFORBABEiEKHUFQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1JFU0VUEAISIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ0xFQVJFRBADEiMKH0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX0hBTkRPRkYQBBIoCiRBUFBST1ZBTF9XSVRIRFJBV19DQVVTRV9UQVNLX0VYUElSRUQQBSq3AQoPVGFza0NhbmNlbENhdXNlEiEKHVRBU0tfQ0FOQ0VMX0NBVVNFX1VOU1BFQ0lGSUVEEAASGwoXVEFTS19DQU5DRUxfQ0FVU0VfUkVTRVQQARIdChlUQVNLX0NBTkNFTF9DQVVTRV9DTEVBUkVEEAISHQoZVEFTS19DQU5DRUxfQ0FVU0VfRVhQSVJFRBADEiYKIlRBU0tfQ0FOQ0VMX0NBVVNFX0FQUFJPVkFMX0VYUElSRUQQBCp4CgxEZXF1ZXVlQ2F1c2USHQoZREVRVUVVRV9DQVVTRV9VTlNQRUNJRklFRBAAEhgKFERFUVVFVUVfQ0FVU0VfUk9VVEVEEAESFwoTREVRVUVVRV9DQVVTRV9SRVNFVBACEhYKEkRFUVVFVUVfQ0FVU0VfTE9TVBADYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("CiRhZ2VudF9yb3V0aW5nL3YxL3Nlc3Npb25fZXZlbnQucHJvdG8SEGFnZW50X3JvdXRpbmcudjEiXgoGQ2hhbmdlEhIKCnNlc3Npb25faWQYASABKAkSEAoIcmV2aXNpb24YAiABKAMSLgoGZXZlbnRzGAMgAygLMh4uYWdlbnRfcm91dGluZy52MS5TZXNzaW9uRXZlbnQiHQoJSGVhcnRiZWF0EhAKCHJldmlzaW9uGAEgASgDIt8RCgxTZXNzaW9uRXZlbnQSEAoIZXZlbnRfaWQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIQCghyZXZpc2lvbhgDIAEoAxIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpyZXF1ZXN0X2lkGAUgASgJEi0KDGFjdGl2ZV9hZ2VudBgGIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSGAoQcmVnaXN0cnlfdmVyc2lvbhgHIAEoCRIWCg5wYXJrZWRfdGFza19pZBgqIAEoCRI5Cg5tZXNzYWdlX3JvdXRlZBgIIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVJvdXRlZEgAEjcKDWFnZW50X2hhbmRvZmYYCSABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50SGFuZG9mZkgAEjcKDWFnZW50X2NsZWFyZWQYCiABKAsyHi5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Q2xlYXJlZEgAEjUKDGxvY2tfZW5nYWdlZBgLIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuTG9ja0VuZ2FnZWRIABI3Cg1sb2NrX3JlbGVhc2VkGAwgASgLMh4uYWdlbnRfcm91dGluZy52MS5Mb2NrUmVsZWFzZWRIABI5Cg50dXJuX2NvbXBsZXRlZBgNIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVHVybkNvbXBsZXRlZEgAEjkKDnR1cm5fYWJhbmRvbmVkGA4gASgLMh8uYWdlbnRfcm91dGluZy52MS5UdXJuQWJhbmRvbmVkSAASOwoPc2Vzc2lvbl9zdGFydGVkGA8gASgLMiAuYWdlbnRfcm91dGluZy52MS5TZXNzaW9uU3RhcnRlZEgAEjsKD2NvbW1hbmRfaGFuZGxlZBgQIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuQ29tbWFuZEhhbmRsZWRIABI5Cg5zZXNzaW9uX2VyYXNlZBgRIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuU2Vzc2lvbkVyYXNlZEgAEjUKDHRhc2tfY3JlYXRlZBgSIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza0NyZWF0ZWRIABIzCgt0YXNrX3BhdXNlZBgTIAEoCzIcLmFnZW50X3JvdXRpbmcudjEuVGFza1BhdXNlZEgAEjUKDHRhc2tfcmVzdW1lZBgUIAEoCzIdLmFnZW50X3JvdXRpbmcudjEuVGFza1Jlc3VtZWRIABI5Cg50YXNrX2NvbXBsZXRlZBgVIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuVGFza0NvbXBsZXRlZEgAEjMKC3Rhc2tfZmFpbGVkGBYgASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrRmFpbGVkSAASOQoOdGFza19jYW5jZWxsZWQYFyABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxsZWRIABJBChJzdGlja2luZXNzX2V4cGlyZWQYGCABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLlN0aWNraW5lc3NFeHBpcmVkSAASOwoPaGFuZG9mZl9yZWZ1c2VkGBkgASgLMiAuYWdlbnRfcm91dGluZy52MS5IYW5kb2ZmUmVmdXNlZEgAEj0KEHN3aXRjaF9zdWdnZXN0ZWQYGiABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLlN3aXRjaFN1Z2dlc3RlZEgAEjsKD3N3aXRjaF9hbnN3ZXJlZBgbIAEoCzIgLmFnZW50X3JvdXRpbmcudjEuU3dpdGNoQW5zd2VyZWRIABJDChNzdGlja2luZXNzX3N3aXRjaGVkGBwgASgLMiQuYWdlbnRfcm91dGluZy52MS5TdGlja2luZXNzU3dpdGNoZWRIABI1CgxvcGVyYXRvcl9hY3QYHSABKAsyHS5hZ2VudF9yb3V0aW5nLnYxLk9wZXJhdG9yQWN0SAASOQoOc2Vzc2lvbl9wdXJnZWQYHiABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlNlc3Npb25QdXJnZWRIABJBChJhcHByb3ZhbF9yZXF1ZXN0ZWQYHyABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsUmVxdWVzdGVkSAASOQoOYXBwcm92YWxfdm90ZWQYICABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsVm90ZWRIABI9ChBhcHByb3ZhbF9kZWNpZGVkGCEgASgLMiEuYWdlbnRfcm91dGluZy52MS5BcHByb3ZhbERlY2lkZWRIABJBChJhcHByb3ZhbF93aXRoZHJhd24YIiABKAsyIy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsV2l0aGRyYXduSAASPQoQYXBwcm92YWxfZXhwaXJlZBgjIAEoCzIhLmFnZW50X3JvdXRpbmcudjEuQXBwcm92YWxFeHBpcmVkSAASNwoNdHVybl9leHRlbmRlZBgkIAEoCzIeLmFnZW50X3JvdXRpbmcudjEuVHVybkV4dGVuZGVkSAASOQoOc3RlcHNfcmVwb3J0ZWQYJSABKAsyHy5hZ2VudF9yb3V0aW5nLnYxLlN0ZXBzUmVwb3J0ZWRIABI5Cg5tZXNzYWdlX3F1ZXVlZBgmIAEoCzIfLmFnZW50X3JvdXRpbmcudjEuTWVzc2FnZVF1ZXVlZEgAEj0KEG1lc3NhZ2VfZGVxdWV1ZWQYJyABKAsyIS5hZ2VudF9yb3V0aW5nLnYxLk1lc3NhZ2VEZXF1ZXVlZEgAEjMKC3Rhc2tfcGFya2VkGCggASgLMhwuYWdlbnRfcm91dGluZy52MS5UYXNrUGFya2VkSAASPwoRdGFza19mb3JlZ3JvdW5kZWQYKSABKAsyIi5hZ2VudF9yb3V0aW5nLnYxLlRhc2tGb3JlZ3JvdW5kZWRIAEIGCgRraW5kIkAKDlNlc3Npb25TdGFydGVkEg0KBW93bmVyGAEgASgJEg4KBmxvY2FsZRgCIAEoCRIPCgdjaGFubmVsGAMgASgJIh8KDVNlc3Npb25FcmFzZWQSDgoGcmVhc29uGAEgASgJIrECCg1NZXNzYWdlUm91dGVkEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHdGFza19pZBgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLQoGcmVhc29uGAQgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhIZChFwcmV2aW91c19hZ2VudF9pZBgFIAEoCRIbChNzdXBlcnZpc29yX2J5cGFzc2VkGAYgASgIEg4KBmxvY2tlZBgHIAEoCBIYChB0b3BpY19jb25maWRlbmNlGAggASgBEhMKC3RvcGljX21vZGVsGAkgASgJEi0KBXRvcGljGAogASgLMh4uYWdlbnRfcm91dGluZy52MS5NZXNzYWdlVG9waWMiuwEKDE1lc3NhZ2VUb3BpYxINCgVtb2RlbBgBIAEoCRI9CgpjYW5kaWRhdGVzGAIgAygLMikuYWdlbnRfcm91dGluZy52MS5EaXNwYXRjaC5Ub3BpY0NhbmRpZGF0ZRIMCgRzdGF5GAMgASgBEhAKCHN1cmVuZXNzGAQgASgBEg0KBWJvdW5kGAUgASgBEh8KF3NlY29uZF9yZXF1ZXN0X2FnZW50X2lkGAYgASgJEg0KBWFza2VkGAcgASgIIrIBCgxBZ2VudEhhbmRvZmYSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIXCg90dXJuX3JlcXVlc3RfaWQYAiABKAkSFwoPbmV4dF9yZXF1ZXN0X2lkGAMgASgJEg8KB3Rhc2tfaWQYBCABKAkSMwoMcm91dGVfcmVhc29uGAUgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbiKBAQoMQWdlbnRDbGVhcmVkEi8KDnByZXZpb3VzX2FnZW50GAEgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIwCgVjYXVzZRgCIAEoDjIhLmFnZW50X3JvdXRpbmcudjEuQWdlbnRDbGVhckNhdXNlEg4KBnJlYXNvbhgDIAEoCSJmCgtMb2NrRW5nYWdlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLwoLZXhwaXJlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImkKDExvY2tSZWxlYXNlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMQoFY2F1c2UYAiABKA4yIi5hZ2VudF9yb3V0aW5nLnYxLkxvY2tSZWxlYXNlQ2F1c2UilAIKDVR1cm5Db21wbGV0ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRIPCgd0YXNrX2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIuCgdvdXRjb21lGAQgASgOMh0uYWdlbnRfcm91dGluZy52MS5UdXJuT3V0Y29tZRI3Cg5vdXRjb21lX3N0YXR1cxgFIAEoDjIfLmFnZW50X3JvdXRpbmcudjEuT3V0Y29tZVN0YXR1cxIXCg9uZXh0X3JlcXVlc3RfaWQYBiABKAkSNAoRcmVzcG9uc2VfZHVyYXRpb24YByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ifgoNVHVybkFiYW5kb25lZBISCgpyZXF1ZXN0X2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIxCgVjYXVzZRgDIAEoDjIiLmFnZW50X3JvdXRpbmcudjEuVHVybkFiYW5kb25DYXVzZSJ4CgxUdXJuRXh0ZW5kZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRImCgVhZ2VudBgCIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSLAoIZGVhZGxpbmUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqgBCg1TdGVwc1JlcG9ydGVkEhIKCnJlcXVlc3RfaWQYASABKAkSDwoHdGFza19pZBgCIAEoCRImCgVhZ2VudBgDIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSDwoHYXR0ZW1wdBgEIAEoBRISCgpmaXJzdF9zdGVwGAUgASgFEiUKBXN0ZXBzGAYgAygLMhYuYWdlbnRfcm91dGluZy52MS5TdGVwIkkKDkNvbW1hbmRIYW5kbGVkEg8KB2NvbW1hbmQYASABKAkSJgoFYWdlbnQYAiABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50Ik8KC1Rhc2tDcmVhdGVkEg8KB3Rhc2tfaWQYASABKAkSLwoLZXhwaXJlX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImkKClRhc2tQYXVzZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEg4KBnByb21wdBgDIAEoCRImCgVhZ2VudBgEIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQidQoLVGFza1Jlc3VtZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEigKBnJlc3VtZRgDIAEoCzIYLmFnZW50X3JvdXRpbmcudjEuUmVzdW1lEhcKD25leHRfcmVxdWVzdF9pZBgEIAEoCSL7AQoRQXBwcm92YWxSZXF1ZXN0ZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIKCgJieRgEIAEoCRIYChBkZWNpc2lvbnNfbmVlZGVkGAUgASgFEi8KC2V4cGlyZV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgZmaWVsZHMYByABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0EhkKEXJlamVjdHNfb25fZXhwaXJ5GAggASgIIlYKDUFwcHJvdmFsVm90ZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEg8KB2RlY2lkZXIYAyABKAkSDwoHY29tbWVudBgEIAEoCSKiAQoPQXBwcm92YWxEZWNpZGVkEg8KB3Rhc2tfaWQYASABKAkSEgoKcmVxdWVzdF9pZBgCIAEoCRIsCghkZWNpc2lvbhgDIAEoDjIaLmFnZW50X3JvdXRpbmcudjEuRGVjaXNpb24SDwoHZGVjaWRlchgEIAEoCRIRCglkZWNpc2lvbnMYBSABKAUSGAoQZGVjaXNpb25zX25lZWRlZBgGIAEoBSJwChFBcHByb3ZhbFdpdGhkcmF3bhIPCgd0YXNrX2lkGAEgASgJEhIKCnJlcXVlc3RfaWQYAiABKAkSNgoFY2F1c2UYAyABKA4yJy5hZ2VudF9yb3V0aW5nLnYxLkFwcHJvdmFsV2l0aGRyYXdDYXVzZSJICg9BcHByb3ZhbEV4cGlyZWQSDwoHdGFza19pZBgBIAEoCRISCgpyZXF1ZXN0X2lkGAIgASgJEhAKCHJlamVjdGVkGAMgASgIIoUBCgpUYXNrUGFya2VkEg8KB3Rhc2tfaWQYASABKAkSDgoGbnVtYmVyGAIgASgFEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIuCgVjYXVzZRgEIAEoDjIfLmFnZW50X3JvdXRpbmcudjEuVGFza1BhcmtDYXVzZSKRAQoQVGFza0ZvcmVncm91bmRlZBIPCgd0YXNrX2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIOCgZsb2NrZWQYAyABKAgSNAoFY2F1c2UYBCABKA4yJS5hZ2VudF9yb3V0aW5nLnYxLlRhc2tGb3JlZ3JvdW5kQ2F1c2UiWQoNVGFza0NvbXBsZXRlZBIPCgd0YXNrX2lkGAEgASgJEg8KB3N1bW1hcnkYAiABKAkSJgoFYWdlbnQYAyABKAsyFy5hZ2VudF9yb3V0aW5nLnYxLkFnZW50IlYKClRhc2tGYWlsZWQSDwoHdGFza19pZBgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEiYKBWFnZW50GAMgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudCJSCg1UYXNrQ2FuY2VsbGVkEg8KB3Rhc2tfaWQYASABKAkSMAoFY2F1c2UYAiABKA4yIS5hZ2VudF9yb3V0aW5nLnYxLlRhc2tDYW5jZWxDYXVzZSJtChFTdGlja2luZXNzRXhwaXJlZBImCgVhZ2VudBgBIAEoCzIXLmFnZW50X3JvdXRpbmcudjEuQWdlbnQSMAoNaWRsZV9kdXJhdGlvbhgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKCAQoOSGFuZG9mZlJlZnVzZWQSKgoHaGFuZG9mZhgBIAEoCzIZLmFnZW50X3JvdXRpbmcudjEuSGFuZG9mZhIrCgh2ZXJkaWN0cxgCIAMoCzIZLmFnZW50X3JvdXRpbmcudjEuVmVyZGljdBIXCg90dXJuX3JlcXVlc3RfaWQYAyABKAkigwEKD1N3aXRjaFN1Z2dlc3RlZBIwCgpzdWdnZXN0aW9uGAEgASgLMhwuYWdlbnRfcm91dGluZy52MS5TdWdnZXN0aW9uEhIKCnJlcXVlc3RfaWQYAiABKAkSFQoNZnJvbV9hZ2VudF9pZBgDIAEoCRITCgt0b3BpY19tb2RlbBgEIAEoCSJ4Cg5Td2l0Y2hBbnN3ZXJlZBIVCg1zdWdnZXN0aW9uX2lkGAEgASgJEiYKBWFnZW50GAIgASgLMhcuYWdlbnRfcm91dGluZy52MS5BZ2VudBIVCg1mcm9tX2FnZW50X2lkGAMgASgJEhAKCGFjY2VwdGVkGAQgASgIIpABChJTdGlja2luZXNzU3dpdGNoZWQSDwoHZW5hYmxlZBgBIAEoCBIaChJwcmV2aW91c2x5X2VuYWJsZWQYAiABKAgSEQoJYWdlbnRfaWRzGAMgAygJEhUKDXVzZXJzX3BlcmNlbnQYBCABKAUSDgoGcmVhc29uGAUgASgJEhMKC2FsbF90ZW5hbnRzGAYgASgIIj0KC09wZXJhdG9yQWN0Eg4KBm1ldGhvZBgBIAEoCRIOCgZyZWFzb24YAiABKAkSDgoGdGFyZ2V0GAMgASgJIh8KDVNlc3Npb25QdXJnZWQSDgoGcmVhc29uGAEgASgJIiMKDU1lc3NhZ2VRdWV1ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCSJUCg9NZXNzYWdlRGVxdWV1ZWQSEgoKcmVxdWVzdF9pZBgBIAEoCRItCgVjYXVzZRgCIAEoDjIeLmFnZW50X3JvdXRpbmcudjEuRGVxdWV1ZUNhdXNlKu0BCg9BZ2VudENsZWFyQ2F1c2USIQodQUdFTlRfQ0xFQVJfQ0FVU0VfVU5TUEVDSUZJRUQQABIdChlBR0VOVF9DTEVBUl9DQVVTRV9DT01NQU5EEAESGwoXQUdFTlRfQ0xFQVJfQ0FVU0VfUkVTRVQQAhIdChlBR0VOVF9DTEVBUl9DQVVTRV9DTEVBUkVEEAMSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfUFJPQ0VFRBAEEh4KGkFHRU5UX0NMRUFSX0NBVVNFX0NPTVBMRVRFEAUSHQoZQUdFTlRfQ0xFQVJfQ0FVU0VfVElNRU9VVBAGKpUCChBMb2NrUmVsZWFzZUNhdXNlEiIKHkxPQ0tfUkVMRUFTRV9DQVVTRV9VTlNQRUNJRklFRBAAEh8KG0xPQ0tfUkVMRUFTRV9DQVVTRV9BTlNXRVJFRBABEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9USU1FT1VUEAISHgoaTE9DS19SRUxFQVNFX0NBVVNFX0NPTU1BTkQQAxIcChhMT0NLX1JFTEVBU0VfQ0FVU0VfUkVTRVQQBBIeChpMT0NLX1JFTEVBU0VfQ0FVU0VfQ0xFQVJFRBAFEh4KGkxPQ0tfUkVMRUFTRV9DQVVTRV9IQU5ET0ZGEAYSHgoaTE9DS19SRUxFQVNFX0NBVVNFX0ZBSUxVUkUQByq3AQoQVHVybkFiYW5kb25DYXVzZRIiCh5UVVJOX0FCQU5ET05fQ0FVU0VfVU5TUEVDSUZJRUQQABIhCh1UVVJOX0FCQU5ET05fQ0FVU0VfT1BFTl9UVVJOUxABEh4KGlRVUk5fQUJBTkRPTl9DQVVTRV9USU1FT1VUEAISHAoYVFVSTl9BQkFORE9OX0NBVVNFX1JFU0VUEAMSHgoaVFVSTl9BQkFORE9OX0NBVVNFX0NMRUFSRUQQBCr8AQoVQXBwcm92YWxXaXRoZHJhd0NhdXNlEicKI0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1VOU1BFQ0lGSUVEEAASIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ09NTUFORBABEiEKHUFQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX1JFU0VUEAISIwofQVBQUk9WQUxfV0lUSERSQVdfQ0FVU0VfQ0xFQVJFRBADEiMKH0FQUFJPVkFMX1dJVEhEUkFXX0NBVVNFX0hBTkRPRkYQBBIoCiRBUFBST1ZBTF9XSVRIRFJBV19DQVVTRV9UQVNLX0VYUElSRUQQBSqGAQoNVGFza1BhcmtDYXVzZRIfChtUQVNLX1BBUktfQ0FVU0VfVU5TUEVDSUZJRUQQABIaChZUQVNLX1BBUktfQ0FVU0VfUEFVU0VEEAESGwoXVEFTS19QQVJLX0NBVVNFX01FU1NBR0UQAhIbChdUQVNLX1BBUktfQ0FVU0VfQ09NTUFORBADKqMBChNUYXNrRm9yZWdyb3VuZENhdXNlEiUKIVRBU0tfRk9SRUdST1VORF9DQVVTRV9VTlNQRUNJRklFRBAAEiEKHVRBU0tfRk9SRUdST1VORF9DQVVTRV9NRVNTQUdFEAESIQodVEFTS19GT1JFR1JPVU5EX0NBVVNFX0NPTU1BTkQQAhIfChtUQVNLX0ZPUkVHUk9VTkRfQ0FVU0VfRlJFRUQQAyq3AQoPVGFza0NhbmNlbENhdXNlEiEKHVRBU0tfQ0FOQ0VMX0NBVVNFX1VOU1BFQ0lGSUVEEAASGwoXVEFTS19DQU5DRUxfQ0FVU0VfUkVTRVQQARIdChlUQVNLX0NBTkNFTF9DQVVTRV9DTEVBUkVEEAISHQoZVEFTS19DQU5DRUxfQ0FVU0VfRVhQSVJFRBADEiYKIlRBU0tfQ0FOQ0VMX0NBVVNFX0FQUFJPVkFMX0VYUElSRUQQBCp4CgxEZXF1ZXVlQ2F1c2USHQoZREVRVUVVRV9DQVVTRV9VTlNQRUNJRklFRBAAEhgKFERFUVVFVUVfQ0FVU0VfUk9VVEVEEAESFwoTREVRVUVVRV9DQVVTRV9SRVNFVBACEhYKEkRFUVVFVUVfQ0FVU0VfTE9TVBADYgZwcm90bzM", [file_agent_routing_v1_agent, file_agent_routing_v1_dispatch, file_agent_routing_v1_handoff, file_agent_routing_v1_route_reason, file_agent_routing_v1_turn, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * One committed change of a session: one revision and all its events, never split.
@@ -139,6 +139,14 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
    * @generated from field: string registry_version = 7;
    */
   registryVersion: string;
+
+  /**
+   * The parked task in which it happened: the conversation itself was not touched, so active_agent is
+   * as it was. Empty: it happened in the foreground, or concerns no task.
+   *
+   * @generated from field: string parked_task_id = 42;
+   */
+  parkedTaskId: string;
 
   /**
    * What happened. Unset: a kind that this client does not know; skip it.
@@ -403,6 +411,22 @@ export type SessionEvent = Message<"agent_routing.v1.SessionEvent"> & {
      */
     value: MessageDequeued;
     case: "messageDequeued";
+  } | {
+    /**
+     * The task in the foreground waits from now on; the conversation goes on without it.
+     *
+     * @generated from field: agent_routing.v1.TaskParked task_parked = 40;
+     */
+    value: TaskParked;
+    case: "taskParked";
+  } | {
+    /**
+     * A parked task has the conversation again.
+     *
+     * @generated from field: agent_routing.v1.TaskForegrounded task_foregrounded = 41;
+     */
+    value: TaskForegrounded;
+    case: "taskForegrounded";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1332,6 +1356,92 @@ export const ApprovalExpiredSchema: GenMessage<ApprovalExpired> = /*@__PURE__*/
   messageDesc(file_agent_routing_v1_session_event, 23);
 
 /**
+ * The task in the foreground was parked: it keeps its agent, lock, interrupted agents and approval, and
+ * goes on by itself. Its open turns are answered as before.
+ *
+ * @generated from message agent_routing.v1.TaskParked
+ */
+export type TaskParked = Message<"agent_routing.v1.TaskParked"> & {
+  /**
+   * The task.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * The number by which the user names it in "/task". 1-9.
+   *
+   * @generated from field: int32 number = 2;
+   */
+  number: number;
+
+  /**
+   * The agent that has it. Unset if it is with the home agent.
+   *
+   * @generated from field: agent_routing.v1.Agent agent = 3;
+   */
+  agent?: Agent | undefined;
+
+  /**
+   * Why it was parked.
+   *
+   * @generated from field: agent_routing.v1.TaskParkCause cause = 4;
+   */
+  cause: TaskParkCause;
+};
+
+/**
+ * Describes the message agent_routing.v1.TaskParked.
+ * Use `create(TaskParkedSchema)` to create a new message.
+ */
+export const TaskParkedSchema: GenMessage<TaskParked> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 24);
+
+/**
+ * A parked task has the conversation again, as it was.
+ *
+ * @generated from message agent_routing.v1.TaskForegrounded
+ */
+export type TaskForegrounded = Message<"agent_routing.v1.TaskForegrounded"> & {
+  /**
+   * The task.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * The agent that has it.
+   *
+   * @generated from field: agent_routing.v1.Agent agent = 2;
+   */
+  agent?: Agent | undefined;
+
+  /**
+   * Whether that agent asked a question and waits for the answer. Show the question again: it is the
+   * text of the agent's latest turn of this task.
+   *
+   * @generated from field: bool locked = 3;
+   */
+  locked: boolean;
+
+  /**
+   * Why it came forward.
+   *
+   * @generated from field: agent_routing.v1.TaskForegroundCause cause = 4;
+   */
+  cause: TaskForegroundCause;
+};
+
+/**
+ * Describes the message agent_routing.v1.TaskForegrounded.
+ * Use `create(TaskForegroundedSchema)` to create a new message.
+ */
+export const TaskForegroundedSchema: GenMessage<TaskForegrounded> = /*@__PURE__*/
+  messageDesc(file_agent_routing_v1_session_event, 25);
+
+/**
  * A task was completed.
  *
  * @generated from message agent_routing.v1.TaskCompleted
@@ -1364,7 +1474,7 @@ export type TaskCompleted = Message<"agent_routing.v1.TaskCompleted"> & {
  * Use `create(TaskCompletedSchema)` to create a new message.
  */
 export const TaskCompletedSchema: GenMessage<TaskCompleted> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 24);
+  messageDesc(file_agent_routing_v1_session_event, 26);
 
 /**
  * A task failed.
@@ -1399,7 +1509,7 @@ export type TaskFailed = Message<"agent_routing.v1.TaskFailed"> & {
  * Use `create(TaskFailedSchema)` to create a new message.
  */
 export const TaskFailedSchema: GenMessage<TaskFailed> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 25);
+  messageDesc(file_agent_routing_v1_session_event, 27);
 
 /**
  * A task was cancelled.
@@ -1427,7 +1537,7 @@ export type TaskCancelled = Message<"agent_routing.v1.TaskCancelled"> & {
  * Use `create(TaskCancelledSchema)` to create a new message.
  */
 export const TaskCancelledSchema: GenMessage<TaskCancelled> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 26);
+  messageDesc(file_agent_routing_v1_session_event, 28);
 
 /**
  * The session was idle for longer than its agent's idle timeout: the agent is no longer active.
@@ -1455,7 +1565,7 @@ export type StickinessExpired = Message<"agent_routing.v1.StickinessExpired"> & 
  * Use `create(StickinessExpiredSchema)` to create a new message.
  */
 export const StickinessExpiredSchema: GenMessage<StickinessExpired> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 27);
+  messageDesc(file_agent_routing_v1_session_event, 29);
 
 /**
  * A handoff was refused.
@@ -1490,7 +1600,7 @@ export type HandoffRefused = Message<"agent_routing.v1.HandoffRefused"> & {
  * Use `create(HandoffRefusedSchema)` to create a new message.
  */
 export const HandoffRefusedSchema: GenMessage<HandoffRefused> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 28);
+  messageDesc(file_agent_routing_v1_session_event, 30);
 
 /**
  * The user was offered another agent.
@@ -1532,7 +1642,7 @@ export type SwitchSuggested = Message<"agent_routing.v1.SwitchSuggested"> & {
  * Use `create(SwitchSuggestedSchema)` to create a new message.
  */
 export const SwitchSuggestedSchema: GenMessage<SwitchSuggested> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 29);
+  messageDesc(file_agent_routing_v1_session_event, 31);
 
 /**
  * The user answered the offer of another agent.
@@ -1574,7 +1684,7 @@ export type SwitchAnswered = Message<"agent_routing.v1.SwitchAnswered"> & {
  * Use `create(SwitchAnsweredSchema)` to create a new message.
  */
 export const SwitchAnsweredSchema: GenMessage<SwitchAnswered> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 30);
+  messageDesc(file_agent_routing_v1_session_event, 32);
 
 /**
  * An operator switched stickiness.
@@ -1630,7 +1740,7 @@ export type StickinessSwitched = Message<"agent_routing.v1.StickinessSwitched"> 
  * Use `create(StickinessSwitchedSchema)` to create a new message.
  */
 export const StickinessSwitchedSchema: GenMessage<StickinessSwitched> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 31);
+  messageDesc(file_agent_routing_v1_session_event, 33);
 
 /**
  * An operator did something that belongs to no session: ExportUser, EraseUser, PurgeSessions or
@@ -1669,7 +1779,7 @@ export type OperatorAct = Message<"agent_routing.v1.OperatorAct"> & {
  * Use `create(OperatorActSchema)` to create a new message.
  */
 export const OperatorActSchema: GenMessage<OperatorAct> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 32);
+  messageDesc(file_agent_routing_v1_session_event, 34);
 
 /**
  * A session was removed. AuditRecord.actor is the operator that removed it.
@@ -1690,7 +1800,7 @@ export type SessionPurged = Message<"agent_routing.v1.SessionPurged"> & {
  * Use `create(SessionPurgedSchema)` to create a new message.
  */
 export const SessionPurgedSchema: GenMessage<SessionPurged> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 33);
+  messageDesc(file_agent_routing_v1_session_event, 35);
 
 /**
  * A user's message waits for the answer to the one before (double_text: queue).
@@ -1711,7 +1821,7 @@ export type MessageQueued = Message<"agent_routing.v1.MessageQueued"> & {
  * Use `create(MessageQueuedSchema)` to create a new message.
  */
 export const MessageQueuedSchema: GenMessage<MessageQueued> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 34);
+  messageDesc(file_agent_routing_v1_session_event, 36);
 
 /**
  * A message no longer waits.
@@ -1739,7 +1849,7 @@ export type MessageDequeued = Message<"agent_routing.v1.MessageDequeued"> & {
  * Use `create(MessageDequeuedSchema)` to create a new message.
  */
 export const MessageDequeuedSchema: GenMessage<MessageDequeued> = /*@__PURE__*/
-  messageDesc(file_agent_routing_v1_session_event, 35);
+  messageDesc(file_agent_routing_v1_session_event, 37);
 
 /**
  * What ended an agent's hold on the conversation.
@@ -1977,6 +2087,88 @@ export const ApprovalWithdrawCauseSchema: GenEnum<ApprovalWithdrawCause> = /*@__
   enumDesc(file_agent_routing_v1_session_event, 3);
 
 /**
+ * Why a task was parked.
+ *
+ * @generated from enum agent_routing.v1.TaskParkCause
+ */
+export enum TaskParkCause {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: TASK_PARK_CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It waits for an approval, and the registry has while_paused: park.
+   *
+   * @generated from enum value: TASK_PARK_CAUSE_PAUSED = 1;
+   */
+  PAUSED = 1,
+
+  /**
+   * A message named another task, or did not name this one, which waits for an approval.
+   *
+   * @generated from enum value: TASK_PARK_CAUSE_MESSAGE = 2;
+   */
+  MESSAGE = 2,
+
+  /**
+   * The user sent "/task".
+   *
+   * @generated from enum value: TASK_PARK_CAUSE_COMMAND = 3;
+   */
+  COMMAND = 3,
+}
+
+/**
+ * Describes the enum agent_routing.v1.TaskParkCause.
+ */
+export const TaskParkCauseSchema: GenEnum<TaskParkCause> = /*@__PURE__*/
+  enumDesc(file_agent_routing_v1_session_event, 4);
+
+/**
+ * Why a parked task came forward.
+ *
+ * @generated from enum agent_routing.v1.TaskForegroundCause
+ */
+export enum TaskForegroundCause {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: TASK_FOREGROUND_CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A message named it.
+   *
+   * @generated from enum value: TASK_FOREGROUND_CAUSE_MESSAGE = 1;
+   */
+  MESSAGE = 1,
+
+  /**
+   * The user sent "/task".
+   *
+   * @generated from enum value: TASK_FOREGROUND_CAUSE_COMMAND = 2;
+   */
+  COMMAND = 2,
+
+  /**
+   * Its agent waits for an answer, and nothing else was left in the foreground.
+   *
+   * @generated from enum value: TASK_FOREGROUND_CAUSE_FREED = 3;
+   */
+  FREED = 3,
+}
+
+/**
+ * Describes the enum agent_routing.v1.TaskForegroundCause.
+ */
+export const TaskForegroundCauseSchema: GenEnum<TaskForegroundCause> = /*@__PURE__*/
+  enumDesc(file_agent_routing_v1_session_event, 5);
+
+/**
  * Why a task was cancelled.
  *
  * @generated from enum agent_routing.v1.TaskCancelCause
@@ -2022,7 +2214,7 @@ export enum TaskCancelCause {
  * Describes the enum agent_routing.v1.TaskCancelCause.
  */
 export const TaskCancelCauseSchema: GenEnum<TaskCancelCause> = /*@__PURE__*/
-  enumDesc(file_agent_routing_v1_session_event, 4);
+  enumDesc(file_agent_routing_v1_session_event, 6);
 
 /**
  * Why a message no longer waits.
@@ -2063,5 +2255,5 @@ export enum DequeueCause {
  * Describes the enum agent_routing.v1.DequeueCause.
  */
 export const DequeueCauseSchema: GenEnum<DequeueCause> = /*@__PURE__*/
-  enumDesc(file_agent_routing_v1_session_event, 5);
+  enumDesc(file_agent_routing_v1_session_event, 7);
 

@@ -15,7 +15,8 @@ export const file_agent_routing_v1_task: GenFile = /*@__PURE__*/
   fileDesc("ChthZ2VudF9yb3V0aW5nL3YxL3Rhc2sucHJvdG8SEGFnZW50X3JvdXRpbmcudjEi5AIKBFRhc2sSDwoHdGFza19pZBgBIAEoCRIsCgZzdGF0dXMYAiABKA4yHC5hZ2VudF9yb3V0aW5nLnYxLlRhc2tTdGF0dXMSLwoLY3JlYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtleHBpcmVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNgoIbWV0YWRhdGEYBiADKAsyJC5hZ2VudF9yb3V0aW5nLnYxLlRhc2suTWV0YWRhdGFFbnRyeRISCgpzZXNzaW9uX2lkGAcgASgJEg0KBW93bmVyGAggASgJGi8KDU1ldGFkYXRhRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASqoAQoKVGFza1N0YXR1cxIbChdUQVNLX1NUQVRVU19VTlNQRUNJRklFRBAAEhcKE1RBU0tfU1RBVFVTX1JVTk5JTkcQARIWChJUQVNLX1NUQVRVU19QQVVTRUQQAhIZChVUQVNLX1NUQVRVU19DT01QTEVURUQQAxIWChJUQVNLX1NUQVRVU19GQUlMRUQQBBIZChVUQVNLX1NUQVRVU19DQU5DRUxMRUQQBWIGcHJvdG8z", [file_google_protobuf_timestamp]);
 
 /**
- * A piece of work of one session. A session has at most one open task (RUNNING or PAUSED).
+ * A piece of work of one session. A session has at most one open task (RUNNING or PAUSED) in its
+ * foreground, which messages join, and up to 8 that are parked (StatusResponse.parked_tasks).
  * Its interactions and their execution trace are the turns with its task_id (ListTurns).
  *
  * @generated from message agent_routing.v1.Task

@@ -1,0 +1,335 @@
+"""Several open tasks in a session: which one a command is about, and how they change places.
+
+Rule: a decision is made on one task, as if it were the session's only one. This module chooses it
+before, and puts everything back in its place after.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from routing_service.core import approvals, ownership
+from routing_service.core import events as ev
+from routing_service.core.commands import (
+    Abandon,
+    CancelTask,
+    Command,
+    CompleteTurn,
+    Decision,
+    KeepTurn,
+    ResumeTask,
+    RouteMessage,
+    SetActiveAgent,
+)
+from routing_service.core.deadlines import deadline_us
+from routing_service.core.draft import Draft
+from routing_service.core.errors import Reason, RoutingError, task_closed
+from routing_service.core.registry import Registry, WhilePaused
+from routing_service.core.session import OpenTurn, SessionState, Strand
+from routing_service.core.strand_fold import apart_of, find_strand, live_turn
+
+PARKED_MAX: Final = 8
+"""Parked tasks of a session. Eight with full return stacks make a state of 7.1 KB with ids of 20
+characters and 14.5 KB with the longest, of 128 (tests/unit/core/test_bounds.py)."""
+
+PARKED_FORMAT: Final = 2
+"""The store's format from which tasks are parked."""
+
+PARKED_TURNS_MAX: Final = 2
+"""Open turns that a task keeps when it is parked: the live one and one that was overtaken."""
+
+
+def turns_of(strand: Strand) -> tuple[OpenTurn, ...]:
+    """Return all turns of a parked task that may still be answered or decided."""
+    return (*strand.open_turns, strand.paused) if strand.paused else strand.open_turns
+
+
+def holder_of(strand: Strand, registry: Registry) -> str:
+    """Return the agent that a parked task is with: it waits, is active, or has its turn."""
+    live = live_turn(strand)
+    if strand.paused is not None:
+        return strand.paused.holder
+    if strand.active is not None:
+        return strand.active.agent_id
+    return live.holder if live is not None else registry.home_agent_id
+
+
+def chosen_task(state: SessionState, command: Command) -> str:
+    """Return the parked task that a command is about; "" for the foreground."""
+    match command:
+        case ResumeTask() | CancelTask():
+            strand = find_strand(state, command.task_id)
+            return strand.task_id if strand else ""
+        case CompleteTurn() | KeepTurn() | Abandon():
+            request_id = command.request_id
+        case SetActiveAgent():
+            request_id = command.turn_request_id
+        case _:
+            return ""
+    if not request_id:
+        return ""
+    for strand in apart_of(state).parked:
+        if any(turn.request_id == request_id for turn in strand.open_turns):
+            return strand.task_id
+    return ""
+
+
+def work_on(draft: Draft, task_id: str, command: Command) -> None:
+    """Begin to decide about a parked task; nothing of the change may be decided yet.
+
+    A call about one of its turns finds it as it is by now: closed if its time has passed.
+    """
+    draft.add(ev.StrandChosen(task_id))
+    before = draft.before
+    draft.before = replace(
+        draft.state,
+        revision=before.revision,
+        update_us=before.update_us,
+        used_us=before.used_us,
+    )
+    if isinstance(command, CompleteTurn | KeepTurn | SetActiveAgent):
+        ownership.expire_waits(draft)
+        if draft.state.open_task is None:
+            _abandon_all(draft)
+
+
+def is_apart(draft: Draft) -> bool:
+    """Say whether the change is being decided about a parked task."""
+    return apart_of(draft.state).aside is not None
+
+
+def put_back(draft: Draft) -> None:
+    """End the work on a parked task.
+
+    A task that is closed leaves with its turns; one with nothing pending is completed by it.
+    """
+    state = draft.state
+    task = state.open_task
+    if task is not None and not is_pending(state):
+        agent_id = state.active_id or state.previous_agent
+        draft.add(ev.TaskCompleted(task_id=task.task_id, agent_id=agent_id, summary=""))
+    if draft.state.open_task is None:
+        _abandon_all(draft)
+    aside = apart_of(draft.state).aside
+    assert aside is not None
+    first = max(
+        place for place, event in enumerate(draft.events) if isinstance(event, ev.StrandChosen)
+    )
+    draft.add(ev.StrandChosen())
+    # All along the conversation was with the agent of the foreground.
+    active_id = aside.active.agent_id if aside.active else ""
+    draft.active_after[first:] = [active_id] * (len(draft.active_after) - first)
+
+
+def _abandon_all(draft: Draft) -> None:
+    """Close the turns of a task that is closed."""
+    for turn in draft.state.open_turns:
+        ownership.abandon(draft, turn, "clear")
+
+
+def is_pending(state: SessionState) -> bool:
+    """Say whether anything waits in the task that is decided about: else it ends by being left.
+
+    A turn that was overtaken is nothing to wait for: its answer could move nothing.
+    """
+    active = state.active
+    return bool(
+        state.paused
+        or state.live_turn
+        or state.queued
+        or state.stack
+        or state.meanwhile
+        or (active is not None and active.locked)
+    )
+
+
+def owned_in_task(draft: Draft) -> bool:
+    """Say whether an agent that owns the session is in the middle of its task."""
+    state = draft.state
+    if state.open_task is None:
+        return False
+    holders = [frame.agent_id for frame in state.stack]
+    holders += [state.active_id] if state.active_id else []
+    holders += [state.paused.holder] if state.paused else []
+    return any(draft.agent(agent_id).owns_session for agent_id in holders)
+
+
+def may_park_paused(draft: Draft, store_format: int) -> bool:
+    """Say whether a task that has just been paused is to be parked."""
+    return (
+        draft.registry.while_paused is WhilePaused.PARK
+        and store_format >= PARKED_FORMAT
+        and not is_apart(draft)
+        and len(apart_of(draft.state).parked) < PARKED_MAX
+        and not owned_in_task(draft)
+    )
+
+
+def park(draft: Draft, cause: str) -> None:
+    """Park the foreground's open task, with its latest turns. Older ones are abandoned."""
+    state = draft.state
+    task = state.open_task
+    assert task is not None
+    own = [turn for turn in state.open_turns if turn.task_id == task.task_id]
+    for turn in state.open_turns:
+        if turn not in own:
+            ownership.abandon(draft, turn, "clear")  # Of a task that was closed before.
+        elif turn not in own[-PARKED_TURNS_MAX:]:
+            ownership.abandon(draft, turn, "limit")
+    taken = {strand.number for strand in apart_of(state).parked}
+    number = next(n for n in range(1, PARKED_MAX + 2) if n not in taken)
+    holder = state.paused.holder if state.paused else ""
+    draft.add(
+        ev.TaskParked(
+            task_id=task.task_id, number=number, cause=cause, agent_id=state.active_id or holder
+        )
+    )
+
+
+def bring(draft: Draft, strand: Strand, cause: str) -> None:
+    """Bring a parked task forward. The present one is parked, or ends if nothing of it waits."""
+    task = draft.state.open_task
+    if task is not None and is_pending(draft.state):
+        park(draft, cause if cause != "freed" else "message")
+    elif task is not None:
+        agent_id = draft.state.active_id or draft.registry.home_agent_id
+        draft.add(ev.TaskCompleted(task_id=task.task_id, agent_id=agent_id, summary=""))
+    _abandon_all(draft)  # Of a task that was closed.
+    draft.add(
+        ev.TaskForegrounded(
+            task_id=strand.task_id,
+            agent_id=holder_of(strand, draft.registry),
+            cause=cause,
+            locked=strand.is_locked,
+        )
+    )
+
+
+def arrive(draft: Draft, command: RouteMessage, *, is_command: bool) -> None:
+    """Bring forward the task that a message names, or park again one that it does not name.
+
+    is_command: it is one that leaves the foreground as it is, such as /status.
+    Raises RoutingError REQUEST_ID_REUSED for the request of a parked task; TASK_OPEN if an agent
+    that owns the session holds the foreground; TASK_CLOSED for a task that expires by now.
+    """
+    for each in apart_of(draft.state).parked:
+        if any(turn.request_id == command.request_id for turn in turns_of(each)):
+            raise _reused(draft, command)
+    was_parked = command.task_id and find_strand(draft.state, command.task_id) is not None
+    expire_parked(draft)
+    parked = apart_of(draft.state).parked
+    strand = find_strand(draft.state, command.task_id) if was_parked else None
+    if was_parked and strand is None:
+        raise task_closed(draft.state.session_id, command.task_id, "cancelled")
+    if is_command:
+        return
+    if strand is not None:
+        if owned_in_task(draft):
+            raise _held(draft, command.task_id)
+        bring(draft, strand, "message")
+        return
+    was_brought = apart_of(draft.state).parks_again and draft.state.paused is not None
+    if was_brought and not command.task_id and len(parked) < PARKED_MAX:
+        park(draft, "message")
+
+
+def finish(draft: Draft, command: Command, decision: Decision) -> Decision:
+    """End a decision of a session with parked tasks."""
+    if not decision.events:
+        return decision
+    if is_apart(draft):
+        if len(draft.events) == 1:
+            return replace(decision, events=())  # Nothing but the choice.
+        put_back(draft)
+    if isinstance(command, CompleteTurn) and command.stickiness_enabled:
+        _free(draft)
+    return replace(decision, events=tuple(draft.events))
+
+
+def _free(draft: Draft) -> None:
+    """Bring the oldest question forward if nothing else is left in the foreground."""
+    state = draft.state
+    if state.active is not None or state.open_turns or state.queued:
+        return
+    if state.suggestion or state.paused:
+        return
+    asking = next((s for s in apart_of(state).parked if s.is_locked and not s.paused), None)
+    if asking is not None:
+        bring(draft, asking, "freed")
+
+
+def expire_parked(draft: Draft, child_seed: str = "") -> None:
+    """Apply the time-outs of parked tasks: turns, approvals, the task's own, the time parked.
+
+    child_seed: see approvals.expire.
+    """
+    for strand in apart_of(draft.state).parked:
+        due_us = parked_due_us(strand, draft.registry)
+        if draft.now_us < due_us:
+            continue
+        first, state = len(draft.events), draft.state
+        draft.add(ev.StrandChosen(strand.task_id))
+        ownership.expire_waits(draft, child_seed)
+        is_over = draft.now_us >= strand.since_us + draft.registry.limits.parked_timeout_us
+        task = draft.state.open_task
+        if is_over and task is not None:
+            for turn in draft.state.open_turns:
+                ownership.abandon(draft, turn, "timeout")
+            approvals.withdraw(draft, "expired")
+            draft.add(ev.TaskCancelled(task_id=task.task_id, cause="expired"))
+            ownership.clear(draft, "timeout")
+        if len(draft.events) > first + 1:
+            put_back(draft)
+        else:  # An approval whose rejection is the service's own change.
+            del draft.events[first:], draft.active_after[first:]
+            draft.state = state
+
+
+def cancel_parked(draft: Draft, cause: str) -> None:
+    """Cancel every parked task."""
+    for strand in apart_of(draft.state).parked:
+        draft.add(ev.StrandChosen(strand.task_id))
+        ownership.clear_all(draft, cause)
+        put_back(draft)
+
+
+def parked_due_us(strand: Strand, registry: Registry) -> int:
+    """Return when something of a parked task falls due. Idle and lock time-outs stand still."""
+    limits = registry.limits
+    times = [strand.since_us + limits.parked_timeout_us]
+    times += [deadline_us(turn, registry) for turn in strand.open_turns]
+    if strand.task is not None and strand.task.expire_us is not None:
+        times.append(strand.task.expire_us)
+    if strand.approval is not None and strand.approval.expire_us is not None:
+        times.append(strand.approval.expire_us)
+    return min(times)
+
+
+def _reused(draft: Draft, command: RouteMessage) -> RoutingError:
+    return RoutingError(
+        Reason.REQUEST_ID_REUSED,
+        f'request id "{command.request_id}" is that of another request of this session; make a '
+        "new id for a new message",
+        metadata={
+            "session_id": draft.state.session_id,
+            "request_id": command.request_id,
+            "method": "Route",
+        },
+    )
+
+
+def _held(draft: Draft, task_id: str) -> RoutingError:
+    task = draft.state.open_task
+    held_id = task.task_id if task else ""
+    return RoutingError(
+        Reason.TASK_OPEN,
+        f'task "{held_id}" is with an agent that owns the session until it is done, the request '
+        f'names "{task_id}"; finish or reset the open one first, or leave task_id out to join it',
+        metadata={
+            "session_id": draft.state.session_id,
+            "open_task_id": held_id,
+            "task_id": task_id,
+        },
+    )

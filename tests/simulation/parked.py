@@ -1,0 +1,213 @@
+"""The invariants of sessions with parked tasks: one foreground, each turn in exactly one task.
+
+They are written separately from the state machine. A change is cut at the events by which tasks
+change places; each part between them is about one task, and is checked as if it were the only one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from routing_service.core import events as ev
+from routing_service.core.commands import Command, Decision, RouteMessage
+from routing_service.core.session import OpenTurn, SessionState, Strand, apply_change, evolve
+
+PARKED_MAX = 8
+QUEUED_MAX = 8
+PLACES = (ev.TaskParked, ev.TaskForegrounded, ev.StrandChosen)
+_KEPT_WITH_A_TASK = [
+    name for name in Strand.__struct_fields__ if name not in ("number", "since_us")
+]
+
+
+class Part(NamedTuple):
+    """Events of a change about one task, with the session as it is seen from there."""
+
+    before: SessionState | None
+    events: tuple[ev.Event, ...]
+    after: SessionState
+
+
+def views(state: SessionState) -> list[SessionState]:
+    """Return the session as it is seen from each task, the foreground's first."""
+    parked = state.apart.parked if state.apart else ()
+    return [msgspec.structs.replace(state, apart=None), *(_seen(state, one) for one in parked)]
+
+
+def _seen(state: SessionState, strand: Strand) -> SessionState:
+    values = {name: getattr(strand, name) for name in _KEPT_WITH_A_TASK}
+    return msgspec.structs.replace(state, apart=None, **values)
+
+
+def has_parked(before: SessionState | None, state: SessionState) -> bool:
+    """Say whether a change begins or ends with parked tasks."""
+    return state.apart is not None or (before is not None and before.apart is not None)
+
+
+def check_places(state: SessionState) -> None:
+    """Assert what holds for the tasks of any state, besides what holds for each of them."""
+    apart = state.apart
+    if apart is None:
+        return
+    assert apart.aside is None, "the foreground is not in its place"
+    assert state.has_work, "a state of format 2 would be written as one of format 1"
+    assert len(apart.parked) <= PARKED_MAX
+    numbers = [strand.number for strand in apart.parked]
+    assert len(set(numbers)) == len(numbers), "one number for two tasks"
+    assert all(1 <= number <= PARKED_MAX + 1 for number in numbers)
+    open_ids = [view.open_task.task_id for view in views(state) if view.open_task]
+    assert len(set(open_ids)) == len(open_ids), "a task is in two places"
+    assert all(view.open_task for view in views(state)[1:]), "a closed task is parked"
+    requests = [turn.request_id for turn in _turns(state)]
+    assert len(set(requests)) == len(requests), "a turn is in two tasks"
+    waiting = _queued(state)
+    assert len(set(waiting)) == len(waiting) <= QUEUED_MAX
+    for strand in apart.parked:
+        assert strand.since_us <= state.update_us
+        assert {turn.task_id for turn in strand.open_turns} <= {strand.task_id}
+
+
+def parts_of(
+    before: SessionState | None, decision: Decision, state: SessionState, registry_version: str
+) -> list[Part]:
+    """Cut a change where tasks change places, and assert what each such event does."""
+    now = apply_change(
+        before,
+        (),
+        session_id=state.session_id,
+        now_us=state.update_us,
+        registry_version=registry_version,
+    )
+    base, parts, held = before, [], []
+    for event in decision.events:
+        then = evolve(now, event)
+        if isinstance(event, PLACES):
+            parts.append(Part(base, tuple(held), now))
+            _check_place(now, event, then)
+            base, held = then, []
+        else:
+            held.append(event)
+        now = then
+    parts.append(Part(base, tuple(held), now))
+    _check_change(before, decision.events, state)
+    return parts
+
+
+def main_part(parts: list[Part], command: Command, decision: Decision) -> Part:
+    """Return the part in which a command is decided: what arranges tasks for it comes before.
+
+    Of a message the last one, of everything else the first with an event.
+    """
+    if isinstance(command, RouteMessage):
+        if decision.dispatch is None:
+            said = [part for part in parts if _has(part, ev.CommandHandled, ev.MessageQueued)]
+            return said[-1] if said else parts[-1]
+        return parts[-1]
+    return next((part for part in parts if part.events), parts[0])
+
+
+def _has(part: Part, *kinds: type[ev.Event]) -> bool:
+    return any(isinstance(event, kinds) for event in part.events)
+
+
+def _check_place(before: SessionState, event: ev.Event, after: SessionState) -> None:
+    """An event that moves tasks moves all that hangs on them, and nothing else."""
+    assert _everything(before) == _everything(after), "a turn or a message was lost or doubled"
+    assert before.turns_by_agent == after.turns_by_agent
+    assert before.rests == after.rests
+    match event:
+        case ev.TaskParked():
+            assert before.open_task is not None, "a closed task was parked"
+            assert before.open_task.task_id == event.task_id
+            assert after.task is None
+            assert after.active is None
+            assert not after.stack
+            assert not after.open_turns
+            assert after.epoch > before.epoch, "a parked turn could move the foreground"
+            assert len(_parked(after)) == len(_parked(before)) + 1
+        case ev.TaskForegrounded():
+            strand = next(one for one in _parked(before) if one.task_id == event.task_id)
+            assert after.open_task == strand.task
+            assert after.active_id == (strand.active.agent_id if strand.active else "")
+            assert event.locked == bool(after.active and after.active.locked)
+            assert after.paused == strand.paused
+            assert after.open_turns == strand.open_turns
+            assert not before.open_turns, "the turns of a task that was replaced are gone"
+            assert len(_parked(after)) == len(_parked(before)) - 1
+        case ev.StrandChosen():
+            assert bool(event.task_id) == bool(after.apart and after.apart.aside)
+            if event.task_id:
+                assert after.open_task is not None
+                assert after.open_task.task_id == event.task_id
+        case _:
+            raise AssertionError(event)
+
+
+def _everything(state: SessionState) -> tuple[list[str], list[str]]:
+    """Return all requests that wait for something, and all messages that do."""
+    return sorted(turn.request_id for turn in _turns(state)), sorted(_queued(state))
+
+
+def _turns(state: SessionState) -> list[OpenTurn]:
+    aside, chosen = state.apart.aside if state.apart else None, ""
+    if aside is not None and state.task is not None:
+        chosen = state.task.task_id
+    held = [state, *([aside] if aside else [])]
+    held += [strand for strand in _parked(state) if strand.task_id != chosen]
+    return [
+        turn
+        for each in held
+        for turn in (*each.open_turns, *((each.paused,) if each.paused else ()))
+    ]
+
+
+def _queued(state: SessionState) -> list[str]:
+    aside, chosen = state.apart.aside if state.apart else None, ""
+    if aside is not None and state.task is not None:
+        chosen = state.task.task_id
+    held = [state, *([aside] if aside else [])]
+    held += [strand for strand in _parked(state) if strand.task_id != chosen]
+    return [queued.request_id for each in held for queued in each.queued]
+
+
+def _parked(state: SessionState) -> tuple[Strand, ...]:
+    return state.apart.parked if state.apart else ()
+
+
+def _check_change(
+    before: SessionState | None, events: tuple[ev.Event, ...], state: SessionState
+) -> None:
+    """Tasks are parked, brought forward and closed by events; all others stay as they were."""
+    old = {strand.task_id: strand for strand in (_parked(before) if before else ())}
+    new = {strand.task_id: strand for strand in _parked(state)}
+    parked = {event.task_id for event in events if isinstance(event, ev.TaskParked)}
+    brought = {event.task_id for event in events if isinstance(event, ev.TaskForegrounded)}
+    chosen = {event.task_id for event in events if isinstance(event, ev.StrandChosen)}
+    closed = {
+        event.task_id
+        for event in events
+        if isinstance(event, ev.TaskCompleted | ev.TaskFailed | ev.TaskCancelled)
+    }
+    assert set(new) - set(old) <= parked, "a task was parked without an event"
+    assert set(old) - set(new) <= brought | closed, "a parked task vanished"
+    assert not (set(new) & closed), "a closed task is still parked"
+    for task_id in set(old) & set(new) - chosen - brought:
+        assert new[task_id] == old[task_id], "a task changed that the change is not about"
+    marks = [event.task_id for event in events if isinstance(event, ev.StrandChosen)]
+    assert all(marks[::2]), "a choice within a choice"
+    assert not any(marks[1::2])
+    assert len(marks) % 2 == 0, "the foreground was not put back"
+    inside, untouched = False, True
+    for event in events:
+        if isinstance(event, ev.StrandChosen):
+            inside = bool(event.task_id)
+        elif not inside:
+            untouched = False
+    if untouched and before is not None:
+        assert state.active == before.active, "a parked task moved the conversation"
+        assert state.stack == before.stack
+        assert state.open_turns == before.open_turns
+        assert (state.epoch, state.paused) == (before.epoch, before.paused)
+        assert state.queued[: len(before.queued)] == before.queued
