@@ -50,15 +50,26 @@ def measure(scale: Scale) -> list[Figure]:
         direct_ms, inbox_ms = asyncio.run(_one_by_one(address, scale.lone_calls))
     with server_process("", registry=REGISTRY) as (address, _):
         emptied = asyncio.run(_emptied(address, WAITING // share, WORKERS // share))
-    added = {
-        name: _quantile(inbox_ms, part) - _quantile(direct_ms, part)
-        for name, part in (("p50", 50), ("p99", 99))
-    }
     return [
-        Figure("inbox_added_p50_ms", added["p50"], "ms over a direct Route"),
-        Figure("inbox_added_p99_ms", added["p99"], "ms over a direct Route"),
-        Figure("inbox_turns_per_s", emptied["turns_per_s"], "turns a second", beside=emptied),
+        *(_added(direct_ms, inbox_ms, part) for part in (50, 99)),
+        Figure(
+            "inbox_turns_per_s",
+            emptied["turns_per_s"],
+            f"turns a second, {emptied['waiting']:,} waiting, {emptied['workers']:,} workers",
+            beside=emptied,
+        ),
     ]
+
+
+def _added(direct_ms: list[float], inbox_ms: list[float], part: int) -> Figure:
+    """Return how much later a worker has a turn than a caller of Route, of the same run."""
+    direct, inbox = _quantile(direct_ms, part), _quantile(inbox_ms, part)
+    return Figure(
+        f"inbox_added_p{part}_ms",
+        inbox - direct,
+        "ms over a direct Route",
+        beside={"direct_ms": direct, "inbox_ms": inbox, "ratio": inbox / direct},
+    )
 
 
 async def _one_by_one(address: str, calls: int) -> tuple[list[float], list[float]]:
@@ -102,7 +113,9 @@ async def _emptied(address: str, waiting: int, workers: int) -> dict[str, float]
             while (number := next(numbers)) < waiting:
                 await stub.Route(_message(f"chat-{number}"))
 
+        begun_s = time.perf_counter()
         await asyncio.gather(*(fill(stubs[n % len(stubs)]) for n in range(SENDERS)))
+        routes_per_s = waiting / (time.perf_counter() - begun_s)
         done = 0
         finished = asyncio.Event()
 
@@ -134,6 +147,9 @@ async def _emptied(address: str, waiting: int, workers: int) -> dict[str, float]
         "workers": workers,
         "seconds": seconds,
         "turns_per_s": waiting / seconds,
+        "routes_per_s": routes_per_s,
+        # A turn is an offer with its lease, and an answer; a Route is one change.
+        "ratio_to_routes": waiting / seconds / routes_per_s,
     }
 
 
