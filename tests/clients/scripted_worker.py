@@ -2,6 +2,7 @@
 
     python -m tests.clients.scripted_worker work ADDRESS OPTIONS
     python -m tests.clients.scripted_worker ask ADDRESS
+    python -m tests.clients.scripted_worker approvals ADDRESS
 
 Follows tests/clients/vectors/workers/README.md, as the programs of the other languages do.
 """
@@ -152,8 +153,20 @@ def read_parts(parts):
     return asked, {"shown": shown, "notes": notes, "in_parts": count > len(shown)}
 
 
+def approvals(address: str) -> None:
+    """List what waits for an approval, then watch it."""
+    with agent_routing.Client(address) as client:
+        sessions = [waiting.session_id for waiting in client.list_approvals(page_size=1)]
+        say(event="listed", sessions=sessions)
+        for news in client.watch_approvals():
+            kind = news.WhichOneof("kind")
+            say(event=kind, session_id=getattr(news, kind).session_id)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "ask":
+    if sys.argv[1] == "approvals":
+        approvals(sys.argv[2])
+    elif sys.argv[1] == "ask":
         ask(sys.argv[2])
     else:
         work(sys.argv[2], json.loads(sys.argv[3]))

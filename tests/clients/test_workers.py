@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from agent_routing import AsyncClient, outcomes
 from agent_routing.v1.turn_pb2 import TurnOutcome
 from routing_service.server.server import system_clock_us
 from tests import toolchains
 from tests.clients import java_build, vector_runner
 from tests.clients.test_typescript_client import npm_scripts
+from tests.integrations.tax_server import TaxServer
 from tests.rpc.live_service import fresh_id, serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -272,6 +274,53 @@ async def test_a_worker_does_as_the_others(programs, scenario, tmp_path):
     """One table for four languages."""
     async with desk(tmp_path, REGISTRY) as live:
         await play(programs, scenario, live)
+
+
+async def test_approvals_are_listed_and_watched_over_a_kill_of_the_server(programs, tmp_path):
+    """Nothing is told twice, and what ended while the connection was away is told once."""
+    server = TaxServer(tmp_path, REGISTRY)
+    await asyncio.to_thread(server.start)
+    try:
+        await approvals_over_a_kill(programs, server)
+    finally:
+        await asyncio.to_thread(server.kill)
+
+
+async def approvals_over_a_kill(programs, server):
+    """Ask for approvals and decide them, while a program watches."""
+    async with AsyncClient(server.address, fallback=None, timeout=30) as client:
+
+        async def ask(session_id):
+            turn = await client.route("refund", session_id=session_id, user_id="ana")
+            asked = outcomes.approval_needed("Refund?")
+            await client.complete_turn(session_id, turn.request_id, "front", asked)
+            return turn
+
+        async def reject(turn):
+            await client.resume_task(turn.task_id, turn.request_id, "REJECT", user_id="ana")
+
+        one, two = await ask("one"), await ask("two")
+        command = (*programs.scripted, "approvals", server.address)
+        async with running(programs, *command) as program:
+            expected = [
+                {"event": "listed", "sessions": ["one", "two"]},
+                {"event": "waiting", "session_id": "one"},
+                {"event": "waiting", "session_id": "two"},
+                {"event": "ended", "session_id": "one"},
+                {"event": "ended", "session_id": "two"},
+                {"event": "waiting", "session_id": "three"},
+            ]
+            for place in range(3):
+                assert await program.line(place) == expected[place]
+            await reject(one)
+            assert await program.line(3) == expected[3]
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            await reject(two)
+            assert await program.line(4) == expected[4]
+            await ask("three")
+            assert await program.line(5) == expected[5]
+            assert [json.loads(line) for line in program.lines] == expected
 
 
 README_REGISTRY = re.search(

@@ -6,6 +6,7 @@
 import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { Code } from "@connectrpc/connect";
+import { type ApprovalNews, watchWaiting } from "./approvals.js";
 import { type AskCalls, type AskOptions, ask, askParts } from "./askCalls.js";
 import type { Asked, AskedPart } from "./asking.js";
 import {
@@ -30,6 +31,8 @@ import {
   type KeepTurnResponse,
   ListAgentsRequestSchema,
   type ListAgentsResponse,
+  ListApprovalsRequestSchema,
+  type ListApprovalsResponse,
   ListTasksRequestSchema,
   type ListTasksResponse,
   ListTurnsRequestSchema,
@@ -44,6 +47,8 @@ import {
   type SetActiveAgentResponse,
   StatusRequestSchema,
   type StatusResponse,
+  type WaitingApproval,
+  WatchApprovalsRequestSchema,
   WatchInboxRequestSchema,
   WatchSessionRequestSchema,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
@@ -516,6 +521,45 @@ export class RoutingClient {
     const request = create(WatchInboxRequestSchema, fields);
     const { awayMsMax = Number.POSITIVE_INFINITY } = options;
     return watchTurns(this.#settings, request, awayMsMax, options);
+  }
+
+  /** Returns one page of what waits for an approval in all sessions of the tenant, oldest first. */
+  async listApprovalsPage(
+    fields: Fields<typeof ListApprovalsRequestSchema> = {},
+    options: CallOptions = {},
+  ): Promise<ListApprovalsResponse> {
+    return await call(
+      this.#settings,
+      "ListApprovals",
+      create(ListApprovalsRequestSchema, fields),
+      (stub, sent, more) => stub.routing.listApprovals(sent, more),
+      options,
+    );
+  }
+
+  /** Iterates over everything that waits for an approval. Needs the scope approve or admin. */
+  listApprovals(
+    fields: Omit<Fields<typeof ListApprovalsRequestSchema>, "pageToken"> = {},
+    options: CallOptions = {},
+  ): AsyncGenerator<WaitingApproval, void, void> {
+    return overPages(
+      (pageToken) => this.listApprovalsPage({ ...fields, pageToken }, options),
+      (page) => page.approvals,
+    );
+  }
+
+  /**
+   * Iterates over what waits for an approval, and then over what begins, changes and ends. After a
+   * lost connection the client connects again, and yields only what is different from what it
+   * yielded before. Ends and throws as watchSession() does.
+   */
+  watchApprovals(
+    fields: Fields<typeof WatchApprovalsRequestSchema> = {},
+    options: Pick<CallOptions, "signal" | "headers"> & { awayMsMax?: number } = {},
+  ): AsyncGenerator<ApprovalNews, void, void> {
+    const awayMsMax = positiveMs("awayMsMax", options.awayMsMax ?? AWAY_MS_DEFAULT);
+    const request = create(WatchApprovalsRequestSchema, fields);
+    return watchWaiting(this.#settings, request, awayMsMax, options);
   }
 
   /** Returns a stream for many messages. Close it when it is no longer needed. */

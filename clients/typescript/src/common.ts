@@ -1,5 +1,6 @@
 // Exports that both clients share.
 
+export type { ApprovalNews } from "./approvals.js";
 export type { AskOptions } from "./askCalls.js";
 export type { AskedPart } from "./asking.js";
 export { Asked, NoAnswerYet } from "./asking.js";

@@ -149,7 +149,22 @@ async function readParts(parts: AsyncIterable<AskedPart>): Promise<[Asked, objec
 }
 
 const [mode, address = "", options = "{}"] = process.argv.slice(2);
-await (mode === "ask" ? ask(address) : work(address, camelCased(JSON.parse(options))));
+if (mode === "approvals") await approvals(address);
+else if (mode === "ask") await ask(address);
+else await work(address, camelCased(JSON.parse(options)));
+
+/** Lists what waits for an approval, then watches it. */
+async function approvals(target: string): Promise<void> {
+  const client = new Client(target);
+  const sessions: string[] = [];
+  for await (const waiting of client.listApprovals({ pageSize: 1 })) {
+    sessions.push(waiting.sessionId);
+  }
+  say({ event: "listed", sessions });
+  for await (const { case: event, value } of client.watchApprovals()) {
+    say({ event, session_id: value.sessionId });
+  }
+}
 
 /** Returns options with the names that this language gives them. */
 function camelCased(given: Record<string, unknown>): Record<string, unknown> {

@@ -3,6 +3,7 @@
 //
 //	scriptedworker work ADDRESS OPTIONS
 //	scriptedworker ask ADDRESS
+//	scriptedworker approvals ADDRESS
 package main
 
 import (
@@ -42,10 +43,35 @@ func main() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	if os.Args[1] == "ask" {
+	switch os.Args[1] {
+	case "approvals":
+		approvals(client)
+	case "ask":
 		ask(client)
-	} else {
+	default:
 		work(client)
+	}
+}
+
+// approvals lists what waits for an approval, then watches it.
+func approvals(client *agentrouting.Client) {
+	sessions := []string{}
+	for waiting, err := range client.AllApprovals(context.Background(), &v1.ListApprovalsRequest{PageSize: 1}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		sessions = append(sessions, waiting.GetSessionId())
+	}
+	say(map[string]any{"event": "listed", "sessions": sessions})
+	for news, err := range client.WatchApprovals(context.Background(), &v1.WatchApprovalsRequest{}) {
+		switch {
+		case err != nil:
+			log.Fatal(err)
+		case news.GetWaiting() != nil:
+			say(map[string]any{"event": "waiting", "session_id": news.GetWaiting().GetSessionId()})
+		default:
+			say(map[string]any{"event": "ended", "session_id": news.GetEnded().GetSessionId()})
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import agentrouting.v1.KeepTurnRequest;
 import agentrouting.v1.KeepTurnResponse;
 import agentrouting.v1.ListAgentsRequest;
 import agentrouting.v1.ListAgentsResponse;
+import agentrouting.v1.ListApprovalsRequest;
+import agentrouting.v1.ListApprovalsResponse;
 import agentrouting.v1.ListTasksRequest;
 import agentrouting.v1.ListTasksResponse;
 import agentrouting.v1.ListTurnsRequest;
@@ -26,6 +28,8 @@ import agentrouting.v1.SetActiveAgentResponse;
 import agentrouting.v1.StatusRequest;
 import agentrouting.v1.StatusResponse;
 import agentrouting.v1.Task;
+import agentrouting.v1.WaitingApproval;
+import agentrouting.v1.WatchApprovalsRequest;
 import agentrouting.v1.WatchSessionRequest;
 import com.google.protobuf.Message;
 import io.grpc.CallOptions;
@@ -468,6 +472,25 @@ public final class RoutingClient implements AutoCloseable {
    */
   public Watch watchSession(WatchSessionRequest request, Duration awayTimeout) {
     return new Watch(this, request, CallInfo.positive("awayTimeout", awayTimeout));
+  }
+
+  /** Returns one page of what waits for an approval in all sessions of the tenant, oldest first. */
+  public ListApprovalsResponse listApprovals(ListApprovalsRequest request) {
+    return invoke(RoutingServiceGrpc.getListApprovalsMethod(), request, new CallInfo());
+  }
+
+  /** Iterates over everything that waits for an approval. Needs the scope approve or admin. */
+  public Iterable<WaitingApproval> allApprovals(ListApprovalsRequest request) {
+    return () ->
+        new Pages<>(
+            token -> listApprovals(request.toBuilder().setPageToken(token).build()),
+            ListApprovalsResponse::getApprovalsList,
+            ListApprovalsResponse::getNextPageToken);
+  }
+
+  /** Watches what waits for an approval, and then what begins, changes and ends. Close it. */
+  public ApprovalWatch watchApprovals(WatchApprovalsRequest request, Duration awayTimeout) {
+    return new ApprovalWatch(this, request, CallInfo.positive("awayTimeout", awayTimeout));
   }
 
   /** Opens a stream of messages. Its first message opens the connection. */

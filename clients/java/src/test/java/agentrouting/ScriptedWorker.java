@@ -2,9 +2,11 @@ package agentrouting;
 
 import agentrouting.v1.CompleteTurnRequest;
 import agentrouting.v1.Item;
+import agentrouting.v1.ListApprovalsRequest;
 import agentrouting.v1.RouteRequest;
 import agentrouting.v1.Step;
 import agentrouting.v1.Turn;
+import agentrouting.v1.WatchApprovalsRequest;
 import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
@@ -28,7 +30,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * A worker whose agents do what a message says, and a frontend that asks; see
  * tests/clients/vectors/workers/README.md.
  *
- * <pre>ScriptedWorker work ADDRESS OPTIONS | ask ADDRESS</pre>
+ * <pre>ScriptedWorker work ADDRESS OPTIONS | ask ADDRESS | approvals ADDRESS</pre>
  */
 final class ScriptedWorker {
   private static final Gson JSON = new Gson();
@@ -37,10 +39,30 @@ final class ScriptedWorker {
 
   public static void main(String[] arguments) throws IOException {
     try (RoutingClient client = RoutingClient.to(arguments[1])) {
-      if (arguments[0].equals("ask")) {
+      if (arguments[0].equals("approvals")) {
+        approvals(client);
+      } else if (arguments[0].equals("ask")) {
         ask(client);
       } else {
         work(client, JsonParser.parseString(arguments[2]).getAsJsonObject());
+      }
+    }
+  }
+
+  /** Lists what waits for an approval, then watches it. */
+  private static void approvals(RoutingClient client) {
+    List<String> sessions = new ArrayList<>();
+    client
+        .allApprovals(ListApprovalsRequest.newBuilder().setPageSize(1).build())
+        .forEach(waiting -> sessions.add(waiting.getSessionId()));
+    say(Map.of("event", "listed", "sessions", sessions));
+    var request = WatchApprovalsRequest.getDefaultInstance();
+    try (ApprovalWatch watch = client.watchApprovals(request, Watch.AWAY_TIMEOUT_DEFAULT)) {
+      for (var news : watch) {
+        boolean isWaiting = news.hasWaiting();
+        String session =
+            isWaiting ? news.getWaiting().getSessionId() : news.getEnded().getSessionId();
+        say(Map.of("event", isWaiting ? "waiting" : "ended", "session_id", session));
       }
     }
   }
