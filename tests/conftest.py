@@ -73,6 +73,7 @@ LONG = (
     "tests/rpc/test_damaged_stats.py",
     "tests/rpc/test_erasure.py",
     "tests/rpc/test_exit_in_time.py",
+    "tests/rpc/test_round_trips.py",
     "tests/rpc/test_server_lifecycle.py",
     "tests/simulation/",
     "tests/stored_data/",
