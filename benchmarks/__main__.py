@@ -30,6 +30,7 @@ from benchmarks import (
     peer_turns,
     plots,
     postgres_appends,
+    processes,
     route_speed,
     server_start,
     topic_cost,
@@ -89,6 +90,7 @@ def _of_rates(
 MORE: Final[dict[str, Benchmark]] = {
     "redis": peer_turns.measure_redis,
     "inbox": inbox.measure,
+    "processes": processes.measure,
     **{
         key: partial(_of_rates, key, measure)
         for key, measure in (*engine_turns.FIGURES.items(), *postgres_appends.FIGURES.items())

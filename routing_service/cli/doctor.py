@@ -145,6 +145,7 @@ def _looked_at(
         known = settings
         made += [
             lambda: extras(known),
+            lambda: checks.processes(known),
             lambda: checks.registry(known),
             lambda: topic_detector(known),
             lambda: checks.disk(known),

@@ -89,6 +89,19 @@ def machine() -> Iterator[Finding]:
         yield Finding("descriptors", "ok", f"{most} open files, as many as {hard} if needed")
 
 
+def processes(settings: Settings) -> Iterator[Finding]:
+    """Compare the processes with the cores that this one may use."""
+    if settings.processes == 1:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    said = f"{settings.processes} server processes on {cores} cores"
+    if settings.processes > (cores or 1):
+        remedy = "set processes to the cores at most: one process uses one core"
+        yield Finding("processes", "warning", said, remedy)
+    else:
+        yield Finding("processes", "ok", said)
+
+
 def registry(settings: Settings) -> Iterator[Finding]:
     """Check the registry file as a server would read it."""
     if not settings.agents:

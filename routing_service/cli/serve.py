@@ -136,6 +136,10 @@ def _serve(config: str | None, flags: dict[str, object], *, explain: bool) -> No
         for setting in resolved.explain():
             typer.echo(f"{setting.name} = {setting.value!r}  ({setting.source})")
         return
+    if resolved.settings.processes > 1:
+        from routing_service.server import supervisor  # noqa: PLC0415 - it never needs gRPC
+
+        sys.exit(supervisor.run(resolved.settings))
     from routing_service.server import process  # noqa: PLC0415 - refusing settings needs no gRPC
 
     sys.exit(process.run(resolved.settings))

@@ -41,7 +41,8 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
     pending_max = settings.pending_requests_max
     return [
         # On by default: a second server on the same port would start, and get half of the calls.
-        ("grpc.so_reuseport", 0),
+        # Processes of one supervisor share theirs on purpose, and the supervisor holds them.
+        ("grpc.so_reuseport", int(settings.processes > 1)),
         ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),

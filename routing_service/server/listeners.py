@@ -46,7 +46,8 @@ class Listeners:
         reflection = ReflectionService(services, _ALSO_REFLECTED, sign_in=self._sign_in)
         self._reflections.append(reflection)
         server.add_generic_rpc_handlers((*handlers, *reflection.handlers()))
-        address = _bind(server, wanted, self._tls)
+        is_shared = self._settings.processes > 1
+        address = _bind(server, wanted, self._tls, is_shared=is_shared)
         await server.start()
         return address
 
@@ -60,9 +61,15 @@ class Listeners:
         await asyncio.gather(*(server.stop(grace_s) for server in self._servers))
 
 
-def _bind(server: grpc.aio.Server, address: ListenAddress, tls: TlsFiles | None) -> ListenAddress:
-    """Open a port, and return the address with its real number. Raises ListenFailed."""
-    check_is_free(address)
+def _bind(
+    server: grpc.aio.Server, address: ListenAddress, tls: TlsFiles | None, *, is_shared: bool
+) -> ListenAddress:
+    """Open a port, and return the address with its real number. Raises ListenFailed.
+
+    is_shared: with other processes of the same supervisor, which has checked it.
+    """
+    if not is_shared:
+        check_is_free(address)
     try:
         if tls is None:
             port = server.add_insecure_port(str(address))

@@ -208,6 +208,7 @@ async def start_web(
         tls=None if tls is None else tls.context(),
         connections_max=settings.connections_max,
         waits=waits,
+        is_shared=settings.processes > 1,
     )
 
 
@@ -248,6 +249,7 @@ async def start_console(
             tls=None if tls is None else tls.context(),
             connections_max=settings.connections_max,
             waits=waits,
+            is_shared=settings.processes > 1,
         )
     except ListenFailed as error:
         raise ListenFailed(f"{error} (console_listen)") from error

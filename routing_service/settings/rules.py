@@ -68,6 +68,9 @@ def read_values(
     return read
 
 
+_ONE_PROCESS: Final = frozenset({"memory", "sqlite"})
+"""Engines whose store belongs to one process."""
+
 _EXPOSING: Final = frozenset(
     {
         "listen",
@@ -155,6 +158,8 @@ def _missing(table: Mapping[str, Setting], read: Mapping[str, Any]) -> Iterable[
             yield name, f", and {other} is missing; give {table[other].flag}"
     if read["admin_listen"] == read["listen"] and not read["listen"].endswith(":0"):
         yield "admin_listen", ", which is also listen; write main to share one address"
+    if read["processes"] > 1:
+        yield from _unshared(read)
     if read["console_oidc_client_id"] and TENANT_MARK in read["oidc_issuer"]:
         yield (
             "console_oidc_client_id",
@@ -163,6 +168,22 @@ def _missing(table: Mapping[str, Setting], read: Mapping[str, Any]) -> Iterable[
                 "leave it out and paste tokens, or give the issuer of one tenant"
             ),
         )
+
+
+def _unshared(read: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Return what several processes cannot share."""
+    engine = read["store"].partition(":")[0]
+    if engine in _ONE_PROCESS:
+        yield (
+            "processes",
+            (
+                f", and only one process can have a {engine} store; use PostgreSQL, Redis or "
+                "DynamoDB, or set 1"
+            ),
+        )
+    for name in ("listen", "admin_listen", "web_listen", "console_listen"):
+        if read[name].startswith("unix:"):
+            yield name, ", and processes cannot share a unix socket; give HOST:PORT"
 
 
 def _issuer_problems(

@@ -96,6 +96,12 @@ class Settings:
         "the store of the sessions: sqlite:///relative/path, sqlite:////absolute/path, or memory: "
         "for a trial run",
     )
+    processes: int = _setting(
+        1,
+        WholeNumber(1, 64),
+        "server processes that share the addresses, each on a core of its own; more than 1 needs "
+        "PostgreSQL, Redis or DynamoDB",
+    )
     agents: str = _setting("", Words("the path of a registry file"), "the registry file (YAML)")
     reload: str = _setting(
         "auto",

@@ -7,7 +7,8 @@ short connection, and never keeps the next one out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -38,7 +39,7 @@ class Page:
     status: str = "200 OK"
 
 
-MakePage = Callable[[str], Page]
+MakePage = Callable[[str], Page | Awaitable[Page]]
 """Makes a page. Its argument is the request's Accept header, "" without one."""
 
 
@@ -100,7 +101,7 @@ class _Answerer:
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._response(*head.split(b"\r\n")))
+                writer.write(await self._response(*head.split(b"\r\n")))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # The peer does not read, or is gone.
@@ -109,7 +110,7 @@ class _Answerer:
                 self._open.remove(writer)
             writer.close()
 
-    def _response(self, request_line: bytes, *headers: bytes) -> bytes:
+    async def _response(self, request_line: bytes, *headers: bytes) -> bytes:
         method, _, rest = request_line.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method not in (b"GET", b"HEAD"):
@@ -120,7 +121,8 @@ class _Answerer:
             there = ", ".join(self._pages)
             return _whole(Page(f"this listener has {there}\n", status="404 Not Found"))
         try:
-            page = make(_accepted(headers))
+            made = make(_accepted(headers))
+            page = await made if inspect.isawaitable(made) else made
         except Exception:  # noqa: BLE001 - a bug here must not end the listener
             _log.exception("page_failed", path=path)
             return _whole(Page("see the log\n", status="500 Internal Server Error"))

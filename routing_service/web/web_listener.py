@@ -72,13 +72,14 @@ class WebListener:
         tls: ssl.SSLContext | None,
         connections_max: int,
         waits: WaitLimits = DEFAULT_WAITS,
+        is_shared: bool = False,
     ) -> WebListener:
         """Serve an application, which checks the origin of its calls itself.
 
         tls: None = plain HTTP. connections_max: more are answered 503. waits: for clients.
-        Raises ListenFailed.
+        is_shared: the port, with other processes. Raises ListenFailed.
         """
-        sock = _bind(address)
+        sock = _bind(address, is_shared=is_shared)
         config = _Config(
             app,
             http=_Connection,
@@ -282,9 +283,10 @@ _READY: Final = PlainTextResponse("ok\n")
 _NOT_READY: Final = PlainTextResponse("not ready\n", status_code=503)
 
 
-def _bind(address: ListenAddress) -> socket.socket:
+def _bind(address: ListenAddress, *, is_shared: bool) -> socket.socket:
     """Return a listening socket. Raises ListenFailed."""
-    check_is_free(address)
+    if not is_shared:
+        check_is_free(address)
     try:
         if address.unix_path:
             _unlink(address.unix_path)
@@ -294,7 +296,10 @@ def _bind(address: ListenAddress) -> socket.socket:
         else:
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             sock = socket.create_server(
-                (address.host, address.port), family=family, backlog=BACKLOG
+                (address.host, address.port),
+                family=family,
+                backlog=BACKLOG,
+                reuse_port=is_shared,
             )
     except OSError as error:
         raise ListenFailed(

@@ -166,6 +166,18 @@ def test_doctor_refuses_a_file_system_of_the_network(monkeypatch):
     assert "nfs4" in first.said
 
 
+def test_doctor_warns_of_more_processes_than_cores(monkeypatch):
+    """They would only take each other's time."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    given = {"agents": TAX, "store": "postgres://db/chat"}
+    (finding,) = doctor_checks.processes(Settings(**given, processes=3))
+    assert (finding.level, finding.said) == ("warning", "3 server processes on 2 cores")
+    assert "cores at most" in finding.remedy
+    (finding,) = doctor_checks.processes(Settings(**given, processes=2))
+    assert finding.level == "ok"
+    assert list(doctor_checks.processes(Settings(**given))) == []
+
+
 def test_doctor_sees_that_the_file_is_not_what_the_server_goes_by(doctor, tmp_path: Path):
     """The log line of an old failed reload is easily missed."""
     agents = tmp_path / "agents.yaml"

@@ -15,6 +15,7 @@ GIVEN = {
     "console_oidc_client_id": ("page", "other", '"third"', "third"),
     "console_oidc_scopes": ("openid", "openid admin", '"openid api"', "openid api"),
     "store": ("memory:", "sqlite:///a.db", '"sqlite:///b.db"', "sqlite:///b.db"),
+    "processes": (2, "3", "4", 4),
     "agents": ("a.yaml", "b.yaml", '"c.yaml"', "c.yaml"),
     "reload": ("manual", "AUTO", '"manual"', "manual"),
     "stickiness": ("enabled", "Disabled", '"enabled"', "enabled"),
@@ -68,6 +69,7 @@ GIVEN = {
 }
 
 # Other settings that some of them require.
+SHARED = {"AGENT_ROUTING_STORE": "postgres://db/chat"}
 TLS = {"AGENT_ROUTING_TLS_CERTIFICATE_FILE": "x.pem", "AGENT_ROUTING_TLS_KEY_FILE": "x.pem"}
 
 
@@ -112,7 +114,7 @@ def test_flag_wins_over_environment_over_file_over_default(name, config_file):
     setting = SETTINGS[name]
     in_flag, in_variable, in_file, read_from_file = GIVEN[name]
     path = config_file(f"{name} = {in_file}")
-    beside = TLS if name.startswith("tls_") else {}
+    beside = TLS if name.startswith("tls_") else SHARED if name == "processes" else {}
     environ = beside | {setting.variable: in_variable}
     beside = {key: value for key, value in environ.items() if key != setting.variable}
 
