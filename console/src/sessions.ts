@@ -8,6 +8,7 @@ import {
   type StatusResponse,
   TaskStatus,
 } from "@agent-routing/v1";
+import { Code, ConnectError } from "@connectrpc/connect";
 import { admin, routing } from "./calls";
 
 export const PAGE_SIZE = 50;
@@ -74,7 +75,7 @@ export async function list(
   signal: AbortSignal,
 ): Promise<{ rows: Row[]; next: string }> {
   if (filters.session !== "") {
-    const found = await routing.status({ sessionId: filters.session }, { signal });
+    const found = await find(filters.session, signal);
     return { rows: [rowOfStatus(found)], next: "" };
   }
   const minutes = Number(filters.within);
@@ -98,6 +99,19 @@ export async function list(
   // A session that changed while the page was read may be in it twice.
   const rows = new Map(answer.sessions.map((each) => [each.sessionId, rowOf(each)]));
   return { rows: [...rows.values()], next: answer.nextPageToken };
+}
+
+const TASK_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+/** Finds a session by its id, or by the id of one of its tasks. */
+async function find(id: string, signal: AbortSignal): Promise<StatusResponse> {
+  try {
+    return await routing.status({ sessionId: id }, { signal });
+  } catch (error) {
+    // A frontend may have chosen ids of sessions that look like those of tasks.
+    if (ConnectError.from(error).code !== Code.NotFound || !TASK_ID.test(id)) throw error;
+    return await routing.status({ taskId: id }, { signal });
+  }
 }
 
 function rowOf(summary: SessionSummary): Row {

@@ -2,6 +2,7 @@
 
 Rule: a field that holds text is sent only if SHOWN names it. A field that is added to the contract
 is therefore hidden until someone decides that operators may see it without a right to read texts.
+An answer has its texts if the call says why they are read, which needs a right and is recorded.
 """
 
 from __future__ import annotations
@@ -13,14 +14,30 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescri
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from agent_routing.v1 import admin_service_pb2, routing_service_pb2
+from agent_routing.v1 import admin_service_pb2 as admin_pb
+from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth.caller import Caller
+from routing_service.auth.rights import reads_prompts
+from routing_service.core.errors import RoutingError
+from routing_service.rpc.request_checks import parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer, StreamMethod, UnaryMethod
 from routing_service.telemetry.call_record import CallRecord
 
 CONSOLE_CALLS: Final[Mapping[str, frozenset[str]]] = {
-    "RoutingService": frozenset({"ListAgents", "Status"}),
-    "AdminService": frozenset({"ListSessions", "WatchEvents"}),
+    "RoutingService": frozenset(
+        {
+            "CancelTask",
+            "ClearActiveAgent",
+            "ListAgents",
+            "ListTurns",
+            "ResumeTask",
+            "SetActiveAgent",
+            "Status",
+            "WatchApprovals",
+            "WatchSession",
+        }
+    ),
+    "AdminService": frozenset({"GetSessionAt", "ListEvents", "ListSessions", "WatchEvents"}),
 }
 """The RPCs that the console's pages call, by service. Its listener serves no others."""
 
@@ -29,6 +46,7 @@ SHOWN: Final = frozenset(
         # Ids and positions.
         "agent_id",
         "agent_ids",
+        "asker_agent_id",
         "cursor",
         "event_id",
         "from_agent_id",
@@ -36,14 +54,23 @@ SHOWN: Final = frozenset(
         "next_page_token",
         "next_request_id",
         "owner",
+        "parent_request_id",
         "previous_agent_id",
+        "queued_request_ids",
         "registry_version",
         "request_id",
+        "root_request_id",
         "session_id",
         "suggestion_id",
+        "second_request_agent_id",
         "task_id",
         "tenant",
+        "trace_id",
         "turn_request_id",
+        "user_id",
+        # Who called.
+        "acting_for",
+        "actor",
         # How a session is addressed.
         "channel",
         "locale",
@@ -52,6 +79,11 @@ SHOWN: Final = frozenset(
         "description",
         "display_name",
         "icon",
+        # What the service itself says.
+        "MessageTopic.model",
+        "PendingApproval.by",
+        "Verdict.detail",
+        "topic_model",
         # Words of the contract.
         "command",
         "method",
@@ -61,6 +93,27 @@ SHOWN: Final = frozenset(
 )
 """Names of the fields whose text is sent, in every message or in the one named before the dot.
 Other fields with the name reason have the text of a person or a model."""
+
+_ShowsTexts = Callable[[Caller, bytes], bool]
+"""Says whether the answer to a call has its texts. The call's own handler refuses who may not."""
+
+
+def _says_why(request_class: type[pb.ListTurnsRequest | admin_pb.ListEventsRequest]) -> _ShowsTexts:
+    def shows_texts(_caller: Caller, data: bytes) -> bool:
+        try:
+            return bool(parse(request_class, data).read_reason)
+        except RoutingError:
+            return False  # The handler refuses it.
+
+    return shows_texts
+
+
+_SHOWS_TEXTS: Final[Mapping[str, _ShowsTexts]] = {
+    "ListTurns": _says_why(pb.ListTurnsRequest),
+    "ListEvents": _says_why(admin_pb.ListEventsRequest),
+    # What an approval is about is what its deciders decide on.
+    "WatchApprovals": lambda caller, _data: reads_prompts(caller),
+}
 
 _TEXT_TYPES: Final = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
@@ -76,8 +129,8 @@ def masked_methods(routing: Methods, admin: Methods) -> tuple[Methods, Methods]:
     The listener serves CONSOLE_CALLS alone, so the others stay as they are.
     """
     services = (
-        (routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"], routing),
-        (admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"], admin),
+        (pb.DESCRIPTOR.services_by_name["RoutingService"], routing),
+        (admin_pb.DESCRIPTOR.services_by_name["AdminService"], admin),
     )
     masked: list[Methods] = []
     for service, methods in services:
@@ -123,27 +176,35 @@ def _has_text(entry: Descriptor) -> bool:
 
 def _masked(described: MethodDescriptor, method: Callable[..., Any]) -> Callable[..., Any]:
     answer_class = GetMessageClass(described.output_type)
+    shows_texts = _SHOWS_TEXTS.get(described.name, lambda _caller, _data: False)
     if described.server_streaming:
-        return _masked_stream(answer_class, method)
-    return _masked_unary(answer_class, method)
+        return _masked_stream(answer_class, method, shows_texts)
+    return _masked_unary(answer_class, method, shows_texts)
 
 
-def _masked_unary(answer_class: type[Message], method: UnaryMethod) -> UnaryMethod:
+def _masked_unary(
+    answer_class: type[Message], method: UnaryMethod, shows_texts: _ShowsTexts
+) -> UnaryMethod:
     async def answer(caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         answered = await method(caller, data, record)
+        if shows_texts(caller, data):
+            return answered
         return RpcAnswer(_without_texts(answer_class, answered.body), answered.replayed)
 
     return answer
 
 
-def _masked_stream(answer_class: type[Message], method: StreamMethod) -> StreamMethod:
+def _masked_stream(
+    answer_class: type[Message], method: StreamMethod, shows_texts: _ShowsTexts
+) -> StreamMethod:
     async def stream(
         caller: Caller, data: bytes, record: CallRecord
     ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
         bodies = method(caller, data, record)
+        is_shown = shows_texts(caller, data)
         try:
             async for body, position in bodies:
-                yield _without_texts(answer_class, body), position
+                yield body if is_shown else _without_texts(answer_class, body), position
         finally:
             await bodies.aclose()
 

@@ -17,6 +17,7 @@ from google.rpc import status_pb2
 
 import agent_routing
 from agent_routing.v1 import routing_service_pb2
+from tests.clients.console_driver import modules  # noqa: F401 - a fixture
 
 SERVICE = routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"]
 

@@ -5,6 +5,8 @@
 // modules: the folder with the packages. folder: for the browser's own files and for screenshots. Each
 // step is a list of a name and its arguments; its result, if it has one, is printed in its place.
 
+import { existsSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -42,6 +44,7 @@ const doing = {
   press: (key) => page.keyboard.press(key),
   wait: (selector) => page.waitForSelector(selector),
   gone: (selector) => page.waitForSelector(selector, { state: "detached" }),
+  value: (selector) => page.inputValue(selector),
   text: async (selector) => (await page.locator(selector).allInnerTexts()).map(plain),
   focused: () => page.evaluate(() => document.activeElement?.getAttribute("name")),
   query: () => new URL(page.url()).search,
@@ -49,6 +52,16 @@ const doing = {
   size: (width, height) => page.setViewportSize({ width, height }),
   scheme: (colorScheme) => page.emulateMedia({ colorScheme }),
   wide: () => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth),
+  enabled: (selector) => page.locator(selector).isEnabled(),
+  slide: async (selector, value) => {
+    await page.locator(selector).fill(String(value));
+  },
+  clicks: () => clicks,
+  meet: async (name) => {
+    // The test does something meanwhile, and makes the second file.
+    await writeFile(join(folder, name), "");
+    while (!existsSync(join(folder, `${name}.go`))) await page.waitForTimeout(50);
+  },
   shot: (name) => page.screenshot({ path: join(folder, `${name}.png`) }),
   axe: async () => {
     const { violations } = await new AxeBuilder({ page }).analyze();
@@ -60,11 +73,16 @@ function plain(text) {
   return text.replaceAll(/\s+/g, " ").trim();
 }
 
+/** A person clicks once to press a button, to choose, and to be in a field. */
+const COUNTED = ["click", "fill", "select"];
+let clicks = 0;
 const results = [];
 for (const [name, ...given] of steps) {
   try {
+    if (name === "open") clicks = 0;
+    if (COUNTED.includes(name)) clicks++;
     const result = await doing[name](...given);
-    if (!["open", "back", "wait", "gone", "shot", "select"].includes(name)) {
+    if (!["open", "back", "wait", "gone", "shot", "select", "slide", "meet"].includes(name)) {
       if (result !== undefined) results.push(result);
     }
   } catch (error) {

@@ -4,101 +4,25 @@ import asyncio
 import base64
 import hashlib
 import json
-import os
-import shutil
-import subprocess
-import sys
 import threading
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from agent_routing.v1 import handoff_pb2
-from tests import toolchains
+from tests.clients.console_driver import browse, browsing, run_script
 from tests.rpc.identity_provider import AUDIENCE, claims, good_set, sign
 from tests.rpc.live_service import ask, serving
 from tests.rpc.signed_in import serving_signed_in, token
 
-ROOT = Path(__file__).resolve().parents[2]
-CONSOLE = ROOT / "console"
-SCRIPT = ROOT / "scripts" / "console.py"
-DRIVER = Path(__file__).with_name("console_browser.mjs")
-
-# Where to keep the screenshots for a person to look at.
-KEEP = os.environ.get("CONSOLE_SCREENSHOTS")
-
-STATUS_CALLS = 2
-"""The steps look up two sessions by their ids before the conversation goes on."""
+STATUS_CALLS = 4
+"""The steps look up two sessions by their ids, and one by its task, whose id is first looked up as a
+session's; then the conversation goes on."""
 
 pytestmark = pytest.mark.timeout(600)
-
-
-def run_script(what):
-    """Run scripts/console.py with the Node that is found."""
-    node = toolchains.require("node")
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), what],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=node.environ(),
-        timeout=500,
-    )
-
-
-@pytest.fixture(scope="module")
-def modules():
-    """The folder with the packages of the console."""
-    toolchains.require("chromium")
-    done = run_script("install")
-    assert done.returncode == 0, done.stdout + done.stderr
-    return CONSOLE
-
-
-@asynccontextmanager
-async def browsing(modules, folder, steps):
-    """Start the steps in a browser; yields what waits for their results."""
-    node = toolchains.require("node")
-    given = {
-        "modules": str(modules),
-        "chromium": str(toolchains.require("chromium").programs["chromium"]),
-        "folder": str(folder),
-        "steps": steps,
-    }
-    process = await asyncio.create_subprocess_exec(
-        str(node.programs["node"]),
-        str(DRIVER),
-        json.dumps(given),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=node.environ(),
-    )
-
-    async def ended():
-        async with asyncio.timeout(400):
-            said, complaints = await process.communicate()
-        assert process.returncode == 0, complaints.decode()
-        if KEEP:
-            for shot in folder.glob("*.png"):
-                shutil.copy(shot, KEEP)
-        return json.loads(said)
-
-    try:
-        yield ended
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def browse(modules, folder, steps):
-    """Take the steps in a browser; return what they showed."""
-    async with browsing(modules, folder, steps) as ended:
-        return await ended()
 
 
 def test_the_built_page_is_what_its_sources_build():
@@ -124,6 +48,8 @@ async def test_an_operator_finds_sessions_and_sees_them_change(modules, tmp_path
     row = 'tr[data-session="chat-vat"]'
     async with serving(tmp_path, "tax", console_listen="127.0.0.1:0", clock=time_us) as live:
         chat = await conversations(live)
+        [task] = await live.chat("chat-bob", user_id="bob").tasks()
+        task_id = task.task_id
         steps = [
             ["open", live.server.console_url],
             ["wait", row],
@@ -132,9 +58,7 @@ async def test_an_operator_finds_sessions_and_sees_them_change(modules, tmp_path
             ["text", f"{row} td"],
             ["axe"],
             # By keyboard alone: the filter of the user.
-            ["press", "Tab"],
-            ["press", "Tab"],
-            ["press", "Tab"],
+            *[["press", "Tab"]] * 5,
             ["focused"],
             ["fill", "input[name=user]", "bob"],
             ["press", "Enter"],
@@ -156,6 +80,10 @@ async def test_an_operator_finds_sessions_and_sees_them_change(modules, tmp_path
             ["open", f"{live.server.console_url}/?session=nobody"],
             ["wait", "[role=alert]"],
             ["text", "[role=alert]"],
+            # A task's id finds its session.
+            ["open", f"{live.server.console_url}/?session={task_id}"],
+            ["wait", 'tr[data-session="chat-bob"]'],
+            ["text", "tbody tr th"],
             # The conversation goes on while the page is open.
             ["open", live.server.console_url],
             ["wait", 'tr[data-session="chat-later"]:has-text("NO_ACTIVE_AGENT")'],
@@ -189,7 +117,7 @@ async def test_an_operator_finds_sessions_and_sees_them_change(modules, tmp_path
             seen = await finishing
     results = seen["results"]
     assert sorted(results[0]) == ["chat-bob", "chat-new", "chat-vat"]
-    assert results[1][:4] == ["ana", "Especialista en IVA", "yes", "running"]
+    assert results[1][:4] == ["ana", "E Especialista en IVA", "yes", "running"]
     assert results[2] == []
     assert results[3] == "user"
     assert results[4:6] == [["chat-bob"], "?user=bob"]
@@ -199,9 +127,10 @@ async def test_an_operator_finds_sessions_and_sees_them_change(modules, tmp_path
     assert results[9] == [
         'UNKNOWN_SESSION: session "nobody" is not known; send its first message with Route'
     ]
-    assert results[10][1] == "Facturación"
-    assert results[10][2] == "\N{EN DASH}"
-    assert results[11:] == [[], 0, [], ["", []]]
+    assert results[10] == ["chat-bob"]
+    assert results[11][1] == "F Facturación"
+    assert results[11][2] == "\N{EN DASH}"
+    assert results[12:] == [[], 0, [], ["", []]]
     assert seen["mistakes"] == []
     assert seen["origins"] == [live.server.console_url]
 

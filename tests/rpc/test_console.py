@@ -121,7 +121,7 @@ async def test_the_page_may_connect_to_the_issuer_alone():
 
 
 async def test_only_the_calls_of_the_pages_are_served(tmp_path):
-    """No caller can change anything on this listener."""
+    """What no page does, no caller can do on this listener."""
     async with opened(tmp_path) as (_, page):
         for name, service in SERVICES.items():
             for method in service.methods:
@@ -178,7 +178,7 @@ async def test_a_credential_without_the_scope_admin_sees_no_list(tmp_path):
             assert status >= http.client.BAD_REQUEST
             assert answer["code"] == code
         for service, names in CONSOLE_CALLS.items():
-            for name in names - {"WatchEvents"}:
+            for name in names - {"WatchEvents", "WatchSession", "WatchApprovals"}:
                 status, answer = await page.post(service, name)
                 assert (status, answer["code"]) == (http.client.UNAUTHORIZED, "unauthenticated")
         status, answer = await page.post(
@@ -240,9 +240,71 @@ async def test_texts_of_a_conversation_do_not_leave_the_listener(tmp_path):
         assert status["openRequests"][0]["agent"]["agentId"] == "vat"
         changes = await watched(shown.revision)
         assert SECRET not in json.dumps(changes)
+        whose = json.dumps({"sessionId": chat.session_id})
+        for service, rpc in (
+            ("RoutingService", "ListTurns"),
+            ("AdminService", "ListEvents"),
+            ("AdminService", "GetSessionAt"),
+        ):
+            code, answer = await page.post(service, rpc, whose)
+            assert code == http.client.OK, rpc
+            assert SECRET not in json.dumps(answer), rpc
         events = [event for each in changes for event in each["change"]["events"]]
         handoffs = [event["agentHandoff"]["handoff"] for event in events if "agentHandoff" in event]
         assert [each["to"]["agentId"] for each in handoffs] == ["vat"]
+
+
+async def test_texts_are_sent_for_a_reason_to_those_who_may_read_them(tmp_path):
+    """Of turns and events; what approvals are about goes to those who decide."""
+    async with opened_signed_in(tmp_path) as (live, page):
+        request = routing_service_pb2.RouteRequest(session_id="s", text=SECRET)
+        said = (("authorization", f"Bearer {token('route', user='ana')}"),)
+        await live.stub.Route(request, metadata=said, timeout=20)
+        why = json.dumps({"sessionId": "s", "readReason": "ticket 7"})
+        status, refused = await page.post("RoutingService", "ListTurns", why, bearer=token("admin"))
+        assert (status, refused["code"]) == (http.client.FORBIDDEN, "permission_denied")
+        reader = token("admin", "read_words")
+        _, hidden = await page.post(
+            "RoutingService", "ListTurns", '{"sessionId": "s"}', bearer=reader
+        )
+        assert SECRET not in json.dumps(hidden)
+        _, shown = await page.post("RoutingService", "ListTurns", why, bearer=reader)
+        assert shown["turns"][0]["userText"] == SECRET
+        status, _ = await page.post(
+            "RoutingService", "ListTurns", '{"sessionId": 7, "readReason": []}', bearer=reader
+        )
+        assert status == http.client.BAD_REQUEST
+
+
+async def test_an_act_is_done_by_its_own_page_alone(tmp_path):
+    """A stranger's page cannot move a conversation, also where callers do not sign in."""
+    async with opened(tmp_path) as (live, page):
+        chat = live.chat()
+        chat.profile = {"channel": "web"}
+        await chat.say("hello")
+        move = json.dumps(
+            {
+                "sessionId": chat.session_id,
+                "agentId": "vat",
+                "initiator": "INITIATOR_OPERATOR",
+                "reason": SECRET,
+            }
+        )
+        async with chat.unchanged():
+            status, _ = await page.post(
+                "RoutingService", "SetActiveAgent", move, origin="https://evil.example"
+            )
+            assert status == http.client.FORBIDDEN
+        status, moved = await page.post("RoutingService", "SetActiveAgent", move)
+        assert status == http.client.OK, moved
+        assert moved["agent"]["agentId"] == "vat"
+        assert SECRET not in json.dumps(moved)
+    async with opened_signed_in(tmp_path) as (_, page):
+        for bearer in (token("approve"), token("read", "act_as"), token("read_words")):
+            status, refused = await page.post(
+                "RoutingService", "SetActiveAgent", move, bearer=bearer
+            )
+            assert (status, refused["code"]) == (http.client.FORBIDDEN, "permission_denied")
 
 
 async def stream_of_stranger(page):
@@ -380,7 +442,14 @@ async def test_bytes_that_are_no_call_do_not_harm_the_listener(tmp_path):
             )
             headers = {"content-type": kind, "origin": page.origin}
             path = seeded.choice(
-                [f"{PACKAGE}AdminService/ListSessions", f"{PACKAGE}RoutingService/Status"]
+                [
+                    f"{PACKAGE}AdminService/ListSessions",
+                    f"{PACKAGE}AdminService/ListEvents",
+                    f"{PACKAGE}AdminService/GetSessionAt",
+                    f"{PACKAGE}RoutingService/Status",
+                    f"{PACKAGE}RoutingService/ListTurns",
+                    f"{PACKAGE}RoutingService/SetActiveAgent",
+                ]
             )
             status, _, _ = await asyncio.to_thread(page.exchange, "POST", path, body, headers)
             assert status < http.client.INTERNAL_SERVER_ERROR
