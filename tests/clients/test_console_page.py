@@ -19,8 +19,8 @@ from tests.rpc.live_service import ask, serving
 from tests.rpc.signed_in import serving_signed_in, token
 
 STATUS_CALLS = 4
-"""The steps look up two sessions by their ids, and one by its task, whose id is first looked up as a
-session's; then the conversation goes on."""
+"""The steps look up two sessions by their ids, and one by its task: a task's id is first looked up
+as a session's. Then the conversation goes on."""
 
 pytestmark = pytest.mark.timeout(600)
 
