@@ -25,6 +25,8 @@ from routing_service.core.registry import (
     IDLE_TIMEOUT_MAX_US,
     IDLE_TIMEOUT_MIN_US,
     MINUTE_US,
+    PARKED_TIMEOUT_MAX_US,
+    PARKED_TIMEOUT_MIN_US,
     RESERVED_AGENT_IDS,
     SECOND_US,
     TURN_TIMEOUT_MAX_US,
@@ -202,6 +204,7 @@ def check_references(document: Document) -> list[FileProblem]:
     if isinstance(limits, dict):
         problems += _check_duration(("limits", "turn_timeout"), limits, _TURN_RANGE, document)
         problems += _check_duration(("limits", "idle_timeout"), limits, _IDLE_RANGE, document)
+        problems += _check_duration(("limits", "parked_timeout"), limits, _PARKED_RANGE, document)
     stickiness = data.get("stickiness")
     auto_off = stickiness.get("auto_off") if isinstance(stickiness, dict) else None
     if isinstance(auto_off, dict):
@@ -256,6 +259,7 @@ def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[Fil
 
 
 _TURN_RANGE = (TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US, "1s to 1d")
+_PARKED_RANGE = (PARKED_TIMEOUT_MIN_US, PARKED_TIMEOUT_MAX_US, "1s to 365d")
 _IDLE_RANGE = (IDLE_TIMEOUT_MIN_US, IDLE_TIMEOUT_MAX_US, "1s to 365d")
 
 

@@ -207,6 +207,7 @@ def _build_registry(document: Document) -> Registry:
         else data.get("stickiness", {})
     )
     agents = [_build_agent(agent, home, data, default_locale) for agent in data["agents"]]
+    double_text = data.get("double_text", _by_version(data, "allow", "queue"))
     profiles = _build_profiles(data)
     if profiles.by_channel:
         agents = [_with_folded_channels(agent) for agent in agents]
@@ -220,9 +221,9 @@ def _build_registry(document: Document) -> Registry:
         auto_off=_build_auto_off(stickiness.get("auto_off")),
         default_locale=default_locale,
         limits=_build_limits(data.get("limits", {})),
-        double_text_rejects=data.get("double_text", "allow") == "reject",
-        double_text_queues=data.get("double_text", "allow") == "queue",
-        while_paused=WhilePaused(data.get("while_paused", _while_paused_default(data))),
+        double_text_rejects=double_text == "reject",
+        double_text_queues=double_text == "queue",
+        while_paused=WhilePaused(data.get("while_paused", _by_version(data, "hold", "park"))),
         disabled_commands=frozenset(data.get("commands", {}).get("disabled", ())),
         command_words={
             fold_word(word): command
@@ -236,8 +237,9 @@ def _build_registry(document: Document) -> Registry:
     )
 
 
-def _while_paused_default(data: dict[str, Any]) -> str:
-    return "hold" if data["api_version"] == "agent_routing/v1" else "park"
+def _by_version(data: dict[str, Any], oldest: str, newer: str) -> str:
+    """Return a default of agent_routing/v1, or that of newer files."""
+    return oldest if data["api_version"] == API_VERSIONS[0] else newer
 
 
 def _build_auto_off(auto_off: dict[str, Any] | None) -> AutoOff | None:

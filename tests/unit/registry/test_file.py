@@ -451,6 +451,14 @@ def test_durations_are_read_by_their_units(text, us):
         (f"limits: {{turn_timeout: 15}}\n{SMALL}", 1, "limits.turn_timeout", "be 15", "units"),
         (f"limits: {{turn_timeout: 2d}}\n{SMALL}", 1, "limits.turn_timeout", "bounds", "1s to 1d"),
         (
+            f"limits: {{parked_timeout: 366d}}\n{SMALL}",
+            1,
+            "limits.parked_timeout",
+            "bounds",
+            "365d",
+        ),
+        (f"while_paused: wait\n{SMALL}", 1, "while_paused", 'cannot be "wait"', "hold or park"),
+        (
             f"limits: {{idle_timeout: 0s}}\n{SMALL}",
             1,
             "limits.idle_timeout",
@@ -566,6 +574,30 @@ def test_unknown_version_hides_what_else_it_would_get_wrong():
     problem = only_problem("api_version: agent_routing/v9\nrobots: [a]\n")
     assert problem.path == "api_version"
     assert API_VERSIONS == ("agent_routing/v1", "agent_routing/v1.1")
+
+
+def test_newer_files_park_and_queue_unless_they_say_otherwise():
+    """A file keeps the behaviour of its version; each key can be set in both."""
+    old, new = SMALL, SMALL.replace(*API_VERSIONS)
+    assert new != old
+    files = (
+        old,
+        f"while_paused: park\ndouble_text: queue\n{old}",
+        new,
+        f"while_paused: hold\ndouble_text: allow\n{new}",
+        f"double_text: reject\n{new}",
+    )
+    found = [
+        (read.while_paused.value, read.double_text_queues, read.double_text_rejects)
+        for read in (parse_registry(text, "agents.yaml") for text in files)
+    ]
+    assert found == [
+        ("hold", False, False),
+        ("park", True, False),
+        ("park", True, False),
+        ("hold", False, False),
+        ("park", False, True),
+    ]
 
 
 def test_long_values_are_cut_in_messages():
