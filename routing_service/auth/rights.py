@@ -48,6 +48,7 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "WatchSession": _READERS,
     "ListSessions": (ADMIN,),
     "GetSessionAt": (ADMIN,),
+    "ListInbox": (ADMIN,),
     "ListEvents": (ADMIN,),
     "WatchEvents": (ADMIN,),
     "GetRoutingStats": (ADMIN,),

@@ -148,6 +148,12 @@ COMMANDS: Final = (
         "approvals",
     ),
     Command(
+        "inbox",
+        "inbox:inbox",
+        "List and watch what waits for workers, and help by hand.",
+        "run-agents-as-workers",
+    ),
+    Command(
         "resume",
         "resume:resume",
         "Decide what a paused task waits for.",

@@ -29,6 +29,7 @@ from routing_service.cli.screen import (
     count_of,
     json_line,
     print_json,
+    span_text,
     time_text,
 )
 from routing_service.cli.server_call import CallOptions, calling
@@ -48,8 +49,6 @@ Examples:
 \b
 It needs a credential with the scope approve or admin, and no other right.
 """
-
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 approvals: Final = typer.Typer(
     name="approvals",
@@ -275,21 +274,10 @@ def _what(waiting: WaitingApproval) -> Text:
 
 
 def _since(time: Timestamp) -> str:
-    return _span((datetime.now(UTC) - time.ToDatetime(UTC)).total_seconds())
+    return span_text((datetime.now(UTC) - time.ToDatetime(UTC)).total_seconds())
 
 
 def _until(time: Timestamp) -> str:
     if not time.ByteSize():
         return "never"
-    return f"in {_span((time.ToDatetime(UTC) - datetime.now(UTC)).total_seconds())}"
-
-
-def _span(seconds: float) -> str:
-    """Return a time as a person says it: the two largest units."""
-    left = max(0, int(seconds))
-    parts: list[str] = []
-    for size, unit in _UNITS:
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append(f"{count}{unit}")
-    return "".join(parts[:2]) or "0s"
+    return f"in {span_text((time.ToDatetime(UTC) - datetime.now(UTC)).total_seconds())}"

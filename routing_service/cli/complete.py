@@ -107,7 +107,7 @@ def complete(
     as_json: JsonOption = False,
 ) -> None:
     """Report what an agent answered, and see what comes next."""
-    chosen = _read_outcome(outcome, reason=reason, message=message, wait_s=wait)
+    chosen = read_outcome(outcome, reason=reason, message=message, wait_s=wait)
     with calling(
         CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     ) as client:
@@ -120,7 +120,7 @@ def complete(
         print_completed(answer)
 
 
-def _read_outcome(name: str, *, reason: str, message: str, wait_s: float | None) -> Outcome:
+def read_outcome(name: str, *, reason: str, message: str, wait_s: float | None) -> Outcome:
     """Return the outcome that --outcome names. Refuses options that do not go with it."""
     kind, _, agent_id = name.partition(":")
     if bool(agent_id) is not (kind == "handoff"):

@@ -43,6 +43,9 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(seen(segment.text), segment.style)
 
 
+_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+
+
 def console() -> Console:
     """Return the console for answers: stdout, in colour on a terminal."""
     width = None if sys.stdout.isatty() else PIPE_COLUMNS
@@ -80,6 +83,17 @@ def word(enum: EnumDescriptor, value: int, prefix: str) -> str:
 def count_of(count: int, what: str) -> str:
     """Return a count with its noun: "1 session", "2 sessions"."""
     return f"{count} {what}{'s' * (count != 1)}"
+
+
+def span_text(seconds: float) -> str:
+    """Return a time as a person says it: the two largest units."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or "0s"
 
 
 def agent_text(agent: Agent) -> Text:

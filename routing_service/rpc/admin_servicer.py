@@ -11,6 +11,7 @@ from collections.abc import Callable
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc.admin.audit import AuditCalls
+from routing_service.rpc.admin.inbox_list import InboxListCalls
 from routing_service.rpc.admin.operations import OperationsCalls
 from routing_service.rpc.admin.session_at import SessionAtCalls
 from routing_service.rpc.admin.sessions import SessionListCalls
@@ -61,6 +62,7 @@ class AdminServicer:
             (
                 SessionListCalls(store, cards_in_force),
                 SessionAtCalls(store, cards_in_force),
+                InboxListCalls(handler, cards_in_force),
                 AuditCalls(
                     store,
                     feed,

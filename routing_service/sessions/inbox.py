@@ -205,6 +205,19 @@ class Inbox:
             self.given_back(tenant, entry)
         return kept
 
+    async def take_back(self, tenant: str, entry: QueueEntry) -> None:
+        """Take a turn from the worker that has it, if one has; another gets it at once.
+
+        Raises StoreError.
+        """
+        found = await self._store.find_item(tenant, entry)
+        if found is None or not found.token:
+            return
+        wish = LeaseWish(found.token, found.token, found.worker, 0)
+        taken = await self._store.lease_item(tenant, entry, wish)
+        if taken is not None and not taken.token:
+            self.given_back(tenant, entry)
+
     def close(self) -> None:
         """End every stream with SHUTTING_DOWN; its leases stand until they lapse."""
         self._closed = True

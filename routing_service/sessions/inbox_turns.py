@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
+import structlog
 
 from routing_service.core import events as ev
 from routing_service.core.commands import DispatchPlan
@@ -18,10 +21,15 @@ from routing_service.sessions.dispatch_history import DispatchHistory
 from routing_service.sessions.inbox_entries import entry_at, place_at
 from routing_service.sessions.session_cache import SessionCache
 from routing_service.sessions.session_reads import SessionReads
-from routing_service.storage.queue_entries import QueueEntry
-from routing_service.storage.store import SessionKey, Store
+from routing_service.storage.queue_entries import QueueEntry, QueueItem
+from routing_service.storage.store import SchemaTooNew, SessionKey, Store, StoreCorrupt
 
-METHOD = "WatchInbox"
+METHOD: Final = "WatchInbox"
+
+READS_AT_ONCE: Final = 16
+"""Sessions that one listing loads at the same time, as many as the lists of approvals."""
+
+_log = structlog.get_logger(__name__)
 
 
 class WaitingTurn(msgspec.Struct, frozen=True):
@@ -32,6 +40,14 @@ class WaitingTurn(msgspec.Struct, frozen=True):
     plan: DispatchPlan
     message: ev.MessageRouted | None
     history: tuple[TurnRecord, ...]
+
+
+class HeldTurn(msgspec.Struct, frozen=True):
+    """A turn in an inbox for operators: its entry with the lease, as it stands."""
+
+    item: QueueItem
+    state: SessionState
+    turn: OpenTurn
 
 
 class InboxTurns:
@@ -68,6 +84,32 @@ class InboxTurns:
             home_id = self._registry().home_agent_id
             history = await self._history.past_turns(hot, call, plan, state.revision, home_id)
         return WaitingTurn(state, turn, plan, message, history)
+
+    async def list(
+        self, tenant: str, queue: str, after: QueueEntry | None, count: int
+    ) -> tuple[list[QueueEntry], list[HeldTurn]]:
+        """Return up to count entries of a queue, and the turns that they still stand for.
+
+        A damaged session is logged and left out. Raises StoreError.
+        """
+        items = await self._store.read_queue(tenant, queue, after, count)
+        held: list[HeldTurn] = []
+        for at in range(0, len(items), READS_AT_ONCE):
+            part = items[at : at + READS_AT_ONCE]
+            found = await asyncio.gather(*(self._held(tenant, item) for item in part))
+            held += [each for each in found if each is not None]
+        return [item.entry for item in items], held
+
+    async def _held(self, tenant: str, item: QueueItem) -> HeldTurn | None:
+        key = SessionKey(tenant, item.entry.session_id)
+        try:
+            async with self._cache.hold(key) as hot:
+                state = await self._cache.current(key, hot)
+        except (StoreCorrupt, SchemaTooNew) as error:
+            _log.warning("inbox_turn_not_read", session_id=key.session_id, error=str(error))
+            return None
+        turn = find_waiting(state, place_at(item.entry))
+        return HeldTurn(item, state, turn) if state is not None and turn is not None else None
 
     async def put_back(self, key: SessionKey, entries: tuple[QueueEntry, ...]) -> None:
         """Put entries that a session should have and the store has lost. Raises StoreError."""

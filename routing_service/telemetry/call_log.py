@@ -46,6 +46,7 @@ READING_METHODS: Final = frozenset(
         "ListAgents",
         "ListSessions",
         "GetSessionAt",
+        "ListInbox",
         "ListEvents",
         "GetStickiness",
     }

@@ -53,6 +53,7 @@ _ADMIN: Final = frozenset(
     {
         "ListSessions",
         "GetSessionAt",
+        "ListInbox",
         "ListEvents",
         "WatchEvents",
         "GetRoutingStats",

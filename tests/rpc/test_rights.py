@@ -151,6 +151,7 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         "SetStickiness": admin.SetStickinessRequest(enabled=True),
         "GetStickiness": admin.GetStickinessRequest(),
         "GetSessionAt": admin.GetSessionAtRequest(session_id=session_id),
+        "ListInbox": admin.ListInboxRequest(),
         "PurgeSessions": admin.PurgeSessionsRequest(
             update_time_before=timestamp_pb2.Timestamp(seconds=1)
         ),

@@ -237,6 +237,7 @@ def seeds() -> list[tuple[str, bytes]]:
         ("ExportUser", ad.ExportUserRequest(user_id="ana")),
         ("EraseUser", ad.EraseUserRequest(user_id="ben", reason="asked", validate_only=True)),
         ("GetSessionAt", ad.GetSessionAtRequest(session_id="chat-1", revision=1)),
+        ("ListInbox", ad.ListInboxRequest(agent_id="front", page_size=2)),
         ("SetStickiness", ad.SetStickinessRequest(enabled=True, reason="test")),
         ("GetStickiness", ad.GetStickinessRequest()),
         (

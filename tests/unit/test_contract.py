@@ -153,6 +153,7 @@ SERVICES = {
         "GetRoutingStats": UNARY,
         "EraseUser": UNARY,
         "GetSessionAt": UNARY,
+        "ListInbox": UNARY,
         "ExportUser": WATCH,
         "ReloadAgents": UNARY,
         "SetStickiness": UNARY,

@@ -567,6 +567,265 @@ func (x *Unreadable) GetReason() string {
 	return ""
 }
 
+// Asks for the turns in inboxes.
+type ListInboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Only turns of this agent, also of one that the registry no longer has. Empty: of all agents in the
+	// registry.
+	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Maximum number. 0-1,000. 0: the default, 100. A page reads at most 1,000 entries, so it may have
+	// fewer.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+	// page.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInboxRequest) Reset() {
+	*x = ListInboxRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInboxRequest) ProtoMessage() {}
+
+func (x *ListInboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInboxRequest.ProtoReflect.Descriptor instead.
+func (*ListInboxRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListInboxRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *ListInboxRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ListInboxRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListInboxRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A page of turns in inboxes, in the order of the agents' ids, for each agent the oldest first. A
+// turn that is dispatched or ends while pages are read may be missing.
+type ListInboxResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The turns.
+	Entries []*InboxEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Token of the next page. Empty: this is the last one.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInboxResponse) Reset() {
+	*x = ListInboxResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInboxResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInboxResponse) ProtoMessage() {}
+
+func (x *ListInboxResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInboxResponse.ProtoReflect.Descriptor instead.
+func (*ListInboxResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListInboxResponse) GetEntries() []*InboxEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListInboxResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A turn that waits for a worker, or that a worker has.
+type InboxEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. Empty if it has none.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The request to answer: for CompleteTurn and KeepTurn.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The task.
+	TaskId string `protobuf:"bytes,4,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The agent whose inbox it is.
+	Agent *Agent `protobuf:"bytes,5,opt,name=agent,proto3" json:"agent,omitempty"`
+	// When the turn was dispatched.
+	DispatchTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=dispatch_time,json=dispatchTime,proto3" json:"dispatch_time,omitempty"`
+	// When the turn is abandoned unless it is answered or KeepTurn extends it.
+	Deadline *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Leases so far, without those that were given back: 0 if no worker has had it.
+	Attempt int32 `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// WatchInboxRequest.worker_id of the worker that has it. Empty: it waits.
+	WorkerId string `protobuf:"bytes,9,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	// What is left of that worker's lease, by the store's clock. Unset: it waits.
+	Lease         *durationpb.Duration `protobuf:"bytes,10,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InboxEntry) Reset() {
+	*x = InboxEntry{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InboxEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InboxEntry) ProtoMessage() {}
+
+func (x *InboxEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InboxEntry.ProtoReflect.Descriptor instead.
+func (*InboxEntry) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *InboxEntry) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *InboxEntry) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *InboxEntry) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *InboxEntry) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *InboxEntry) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *InboxEntry) GetDispatchTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DispatchTime
+	}
+	return nil
+}
+
+func (x *InboxEntry) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *InboxEntry) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *InboxEntry) GetWorkerId() string {
+	if x != nil {
+		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *InboxEntry) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
 // Asks for the state of a session after one of its changes.
 type GetSessionAtRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -584,7 +843,7 @@ type GetSessionAtRequest struct {
 
 func (x *GetSessionAtRequest) Reset() {
 	*x = GetSessionAtRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +855,7 @@ func (x *GetSessionAtRequest) String() string {
 func (*GetSessionAtRequest) ProtoMessage() {}
 
 func (x *GetSessionAtRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[4]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +868,7 @@ func (x *GetSessionAtRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionAtRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionAtRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetSessionAtRequest) GetTenant() string {
@@ -688,7 +947,7 @@ type GetSessionAtResponse struct {
 
 func (x *GetSessionAtResponse) Reset() {
 	*x = GetSessionAtResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -700,7 +959,7 @@ func (x *GetSessionAtResponse) String() string {
 func (*GetSessionAtResponse) ProtoMessage() {}
 
 func (x *GetSessionAtResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[5]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -713,7 +972,7 @@ func (x *GetSessionAtResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionAtResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionAtResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetSessionAtResponse) GetTenant() string {
@@ -895,7 +1154,7 @@ type ParkedTaskAt struct {
 
 func (x *ParkedTaskAt) Reset() {
 	*x = ParkedTaskAt{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +1166,7 @@ func (x *ParkedTaskAt) String() string {
 func (*ParkedTaskAt) ProtoMessage() {}
 
 func (x *ParkedTaskAt) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[6]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +1179,7 @@ func (x *ParkedTaskAt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedTaskAt.ProtoReflect.Descriptor instead.
 func (*ParkedTaskAt) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ParkedTaskAt) GetTask() *Task {
@@ -1009,7 +1268,7 @@ type OpenTurn struct {
 
 func (x *OpenTurn) Reset() {
 	*x = OpenTurn{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1021,7 +1280,7 @@ func (x *OpenTurn) String() string {
 func (*OpenTurn) ProtoMessage() {}
 
 func (x *OpenTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[7]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1034,7 +1293,7 @@ func (x *OpenTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenTurn.ProtoReflect.Descriptor instead.
 func (*OpenTurn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OpenTurn) GetRequestId() string {
@@ -1151,7 +1410,7 @@ type ListEventsRequest struct {
 
 func (x *ListEventsRequest) Reset() {
 	*x = ListEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1422,7 @@ func (x *ListEventsRequest) String() string {
 func (*ListEventsRequest) ProtoMessage() {}
 
 func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[8]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1435,7 @@ func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
 func (*ListEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListEventsRequest) GetTenant() string {
@@ -1283,7 +1542,7 @@ type ListEventsResponse struct {
 
 func (x *ListEventsResponse) Reset() {
 	*x = ListEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1554,7 @@ func (x *ListEventsResponse) String() string {
 func (*ListEventsResponse) ProtoMessage() {}
 
 func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[9]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1567,7 @@ func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
 func (*ListEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListEventsResponse) GetRecords() []*AuditRecord {
@@ -1352,7 +1611,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1623,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[10]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1636,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AuditRecord) GetTenant() string {
@@ -1457,7 +1716,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1469,7 +1728,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1482,7 +1741,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchEventsRequest) GetTenant() string {
@@ -1541,7 +1800,7 @@ type WatchEventsResponse struct {
 
 func (x *WatchEventsResponse) Reset() {
 	*x = WatchEventsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +1812,7 @@ func (x *WatchEventsResponse) String() string {
 func (*WatchEventsResponse) ProtoMessage() {}
 
 func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +1825,7 @@ func (x *WatchEventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsResponse.ProtoReflect.Descriptor instead.
 func (*WatchEventsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchEventsResponse) GetCursor() string {
@@ -1660,7 +1919,7 @@ type GetRoutingStatsRequest struct {
 
 func (x *GetRoutingStatsRequest) Reset() {
 	*x = GetRoutingStatsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1931,7 @@ func (x *GetRoutingStatsRequest) String() string {
 func (*GetRoutingStatsRequest) ProtoMessage() {}
 
 func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1944,7 @@ func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetRoutingStatsRequest) GetTenant() string {
@@ -1776,7 +2035,7 @@ type GetRoutingStatsResponse struct {
 
 func (x *GetRoutingStatsResponse) Reset() {
 	*x = GetRoutingStatsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1788,7 +2047,7 @@ func (x *GetRoutingStatsResponse) String() string {
 func (*GetRoutingStatsResponse) ProtoMessage() {}
 
 func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1801,7 +2060,7 @@ func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetRoutingStatsResponse) GetAsOfTime() *timestamppb.Timestamp {
@@ -1972,7 +2231,7 @@ type SuggestionCount struct {
 
 func (x *SuggestionCount) Reset() {
 	*x = SuggestionCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2243,7 @@ func (x *SuggestionCount) String() string {
 func (*SuggestionCount) ProtoMessage() {}
 
 func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2256,7 @@ func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestionCount.ProtoReflect.Descriptor instead.
 func (*SuggestionCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SuggestionCount) GetFromAgentId() string {
@@ -2065,7 +2324,7 @@ type StatsPeriod struct {
 
 func (x *StatsPeriod) Reset() {
 	*x = StatsPeriod{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2336,7 @@ func (x *StatsPeriod) String() string {
 func (*StatsPeriod) ProtoMessage() {}
 
 func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2349,7 @@ func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsPeriod.ProtoReflect.Descriptor instead.
 func (*StatsPeriod) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StatsPeriod) GetStartTime() *timestamppb.Timestamp {
@@ -2155,7 +2414,7 @@ type RouteReasonCount struct {
 
 func (x *RouteReasonCount) Reset() {
 	*x = RouteReasonCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2426,7 @@ func (x *RouteReasonCount) String() string {
 func (*RouteReasonCount) ProtoMessage() {}
 
 func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2439,7 @@ func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteReasonCount.ProtoReflect.Descriptor instead.
 func (*RouteReasonCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RouteReasonCount) GetReason() RouteReason {
@@ -2222,7 +2481,7 @@ type HandoffCount struct {
 
 func (x *HandoffCount) Reset() {
 	*x = HandoffCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2493,7 @@ func (x *HandoffCount) String() string {
 func (*HandoffCount) ProtoMessage() {}
 
 func (x *HandoffCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2506,7 @@ func (x *HandoffCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffCount.ProtoReflect.Descriptor instead.
 func (*HandoffCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HandoffCount) GetFromAgentId() string {
@@ -2345,7 +2604,7 @@ type AgentStats struct {
 
 func (x *AgentStats) Reset() {
 	*x = AgentStats{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2357,7 +2616,7 @@ func (x *AgentStats) String() string {
 func (*AgentStats) ProtoMessage() {}
 
 func (x *AgentStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2370,7 +2629,7 @@ func (x *AgentStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStats.ProtoReflect.Descriptor instead.
 func (*AgentStats) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentStats) GetAgentId() string {
@@ -2484,7 +2743,7 @@ type TurnOutcomeCount struct {
 
 func (x *TurnOutcomeCount) Reset() {
 	*x = TurnOutcomeCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2755,7 @@ func (x *TurnOutcomeCount) String() string {
 func (*TurnOutcomeCount) ProtoMessage() {}
 
 func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2768,7 @@ func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnOutcomeCount.ProtoReflect.Descriptor instead.
 func (*TurnOutcomeCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
@@ -2543,7 +2802,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2555,7 +2814,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2568,7 +2827,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -2616,7 +2875,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2628,7 +2887,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2641,7 +2900,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -2687,7 +2946,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +2958,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +2971,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -2761,7 +3020,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +3032,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +3045,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -2940,7 +3199,7 @@ type UserProfile struct {
 
 func (x *UserProfile) Reset() {
 	*x = UserProfile{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3211,7 @@ func (x *UserProfile) String() string {
 func (*UserProfile) ProtoMessage() {}
 
 func (x *UserProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3224,7 @@ func (x *UserProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
 func (*UserProfile) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *UserProfile) GetRevision() int64 {
@@ -3025,7 +3284,7 @@ type TypedCommand struct {
 
 func (x *TypedCommand) Reset() {
 	*x = TypedCommand{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3296,7 @@ func (x *TypedCommand) String() string {
 func (*TypedCommand) ProtoMessage() {}
 
 func (x *TypedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3309,7 @@ func (x *TypedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
 func (*TypedCommand) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TypedCommand) GetRevision() int64 {
@@ -3095,7 +3354,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3366,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3379,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -3190,7 +3449,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3202,7 +3461,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3215,7 +3474,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -3301,7 +3560,7 @@ type TouchedSessions struct {
 
 func (x *TouchedSessions) Reset() {
 	*x = TouchedSessions{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3572,7 @@ func (x *TouchedSessions) String() string {
 func (*TouchedSessions) ProtoMessage() {}
 
 func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3585,7 @@ func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
 func (*TouchedSessions) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TouchedSessions) GetAgentId() string {
@@ -3392,7 +3651,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +3663,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +3676,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -3480,7 +3739,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3492,7 +3751,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3505,7 +3764,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -3540,7 +3799,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3552,7 +3811,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3565,7 +3824,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -3640,7 +3899,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3652,7 +3911,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3665,7 +3924,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -3710,7 +3969,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3981,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3994,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -3786,7 +4045,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4057,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4070,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -3881,7 +4140,31 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"h\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x81\x01\n" +
+	"\x10ListInboxRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"s\n" +
+	"\x11ListInboxResponse\x126\n" +
+	"\aentries\x18\x01 \x03(\v2\x1c.agent_routing.v1.InboxEntryR\aentries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8c\x03\n" +
+	"\n" +
+	"InboxEntry\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x17\n" +
+	"\atask_id\x18\x04 \x01(\tR\x06taskId\x12-\n" +
+	"\x05agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12?\n" +
+	"\rdispatch_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchTime\x126\n" +
+	"\bdeadline\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x18\n" +
+	"\aattempt\x18\b \x01(\x05R\aattempt\x12\x1b\n" +
+	"\tworker_id\x18\t \x01(\tR\bworkerId\x12/\n" +
+	"\x05lease\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\x05lease\"h\n" +
 	"\x13GetSessionAtRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -4195,7 +4478,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x1aSTICKINESS_SOURCE_REGISTRY\x10\x01\x12\x1d\n" +
 	"\x19STICKINESS_SOURCE_SETTING\x10\x02\x12\x1c\n" +
 	"\x18STICKINESS_SOURCE_TENANT\x10\x03\x12!\n" +
-	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xa1\b\n" +
+	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xf7\b\n" +
 	"\fAdminService\x12]\n" +
 	"\fListSessions\x12%.agent_routing.v1.ListSessionsRequest\x1a&.agent_routing.v1.ListSessionsResponse\x12]\n" +
 	"\fGetSessionAt\x12%.agent_routing.v1.GetSessionAtRequest\x1a&.agent_routing.v1.GetSessionAtResponse\x12W\n" +
@@ -4208,7 +4491,8 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"ExportUser\x12#.agent_routing.v1.ExportUserRequest\x1a$.agent_routing.v1.ExportUserResponse0\x01\x12]\n" +
 	"\fReloadAgents\x12%.agent_routing.v1.ReloadAgentsRequest\x1a&.agent_routing.v1.ReloadAgentsResponse\x12`\n" +
 	"\rSetStickiness\x12&.agent_routing.v1.SetStickinessRequest\x1a'.agent_routing.v1.SetStickinessResponse\x12`\n" +
-	"\rGetStickiness\x12&.agent_routing.v1.GetStickinessRequest\x1a'.agent_routing.v1.GetStickinessResponse\x12`\n" +
+	"\rGetStickiness\x12&.agent_routing.v1.GetStickinessRequest\x1a'.agent_routing.v1.GetStickinessResponse\x12T\n" +
+	"\tListInbox\x12\".agent_routing.v1.ListInboxRequest\x1a#.agent_routing.v1.ListInboxResponse\x12`\n" +
 	"\rPurgeSessions\x12&.agent_routing.v1.PurgeSessionsRequest\x1a'.agent_routing.v1.PurgeSessionsResponseB\xb1\x01\n" +
 	"\x0fagentrouting.v1B\x11AdminServiceProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
@@ -4225,7 +4509,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
@@ -4233,160 +4517,170 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*ListSessionsResponse)(nil),    // 3: agent_routing.v1.ListSessionsResponse
 	(*SessionSummary)(nil),          // 4: agent_routing.v1.SessionSummary
 	(*Unreadable)(nil),              // 5: agent_routing.v1.Unreadable
-	(*GetSessionAtRequest)(nil),     // 6: agent_routing.v1.GetSessionAtRequest
-	(*GetSessionAtResponse)(nil),    // 7: agent_routing.v1.GetSessionAtResponse
-	(*ParkedTaskAt)(nil),            // 8: agent_routing.v1.ParkedTaskAt
-	(*OpenTurn)(nil),                // 9: agent_routing.v1.OpenTurn
-	(*ListEventsRequest)(nil),       // 10: agent_routing.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 11: agent_routing.v1.ListEventsResponse
-	(*AuditRecord)(nil),             // 12: agent_routing.v1.AuditRecord
-	(*WatchEventsRequest)(nil),      // 13: agent_routing.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 14: agent_routing.v1.WatchEventsResponse
-	(*GetRoutingStatsRequest)(nil),  // 15: agent_routing.v1.GetRoutingStatsRequest
-	(*GetRoutingStatsResponse)(nil), // 16: agent_routing.v1.GetRoutingStatsResponse
-	(*SuggestionCount)(nil),         // 17: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 18: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 19: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 20: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 21: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 22: agent_routing.v1.TurnOutcomeCount
-	(*EraseUserRequest)(nil),        // 23: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 24: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 25: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 26: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 27: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 28: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 29: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 30: agent_routing.v1.ReloadAgentsResponse
-	(*TouchedSessions)(nil),         // 31: agent_routing.v1.TouchedSessions
-	(*SetStickinessRequest)(nil),    // 32: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 33: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 34: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 35: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 36: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 37: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 38: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	nil,                             // 39: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 40: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 41: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 42: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 43: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 44: agent_routing.v1.Agent
-	(*Frame)(nil),                   // 45: agent_routing.v1.Frame
-	(*Task)(nil),                    // 46: agent_routing.v1.Task
-	(RouteReason)(0),                // 47: agent_routing.v1.RouteReason
-	(*SessionEvent)(nil),            // 48: agent_routing.v1.SessionEvent
-	(*durationpb.Duration)(nil),     // 49: google.protobuf.Duration
-	(*Change)(nil),                  // 50: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 51: agent_routing.v1.Heartbeat
-	(Initiator)(0),                  // 52: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 53: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 54: agent_routing.v1.TurnOutcome
-	(*Turn)(nil),                    // 55: agent_routing.v1.Turn
+	(*ListInboxRequest)(nil),        // 6: agent_routing.v1.ListInboxRequest
+	(*ListInboxResponse)(nil),       // 7: agent_routing.v1.ListInboxResponse
+	(*InboxEntry)(nil),              // 8: agent_routing.v1.InboxEntry
+	(*GetSessionAtRequest)(nil),     // 9: agent_routing.v1.GetSessionAtRequest
+	(*GetSessionAtResponse)(nil),    // 10: agent_routing.v1.GetSessionAtResponse
+	(*ParkedTaskAt)(nil),            // 11: agent_routing.v1.ParkedTaskAt
+	(*OpenTurn)(nil),                // 12: agent_routing.v1.OpenTurn
+	(*ListEventsRequest)(nil),       // 13: agent_routing.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 14: agent_routing.v1.ListEventsResponse
+	(*AuditRecord)(nil),             // 15: agent_routing.v1.AuditRecord
+	(*WatchEventsRequest)(nil),      // 16: agent_routing.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 17: agent_routing.v1.WatchEventsResponse
+	(*GetRoutingStatsRequest)(nil),  // 18: agent_routing.v1.GetRoutingStatsRequest
+	(*GetRoutingStatsResponse)(nil), // 19: agent_routing.v1.GetRoutingStatsResponse
+	(*SuggestionCount)(nil),         // 20: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 21: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 22: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 23: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 24: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 25: agent_routing.v1.TurnOutcomeCount
+	(*EraseUserRequest)(nil),        // 26: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 27: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 28: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 29: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 30: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 31: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 32: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 33: agent_routing.v1.ReloadAgentsResponse
+	(*TouchedSessions)(nil),         // 34: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 35: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 36: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 37: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 38: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 39: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 40: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 41: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	nil,                             // 42: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 43: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 44: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 45: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 46: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 47: agent_routing.v1.Agent
+	(*durationpb.Duration)(nil),     // 48: google.protobuf.Duration
+	(*Frame)(nil),                   // 49: agent_routing.v1.Frame
+	(*Task)(nil),                    // 50: agent_routing.v1.Task
+	(RouteReason)(0),                // 51: agent_routing.v1.RouteReason
+	(*SessionEvent)(nil),            // 52: agent_routing.v1.SessionEvent
+	(*Change)(nil),                  // 53: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 54: agent_routing.v1.Heartbeat
+	(Initiator)(0),                  // 55: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 56: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 57: agent_routing.v1.TurnOutcome
+	(*Turn)(nil),                    // 58: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	42, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	43, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	43, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	45, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	46, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	46, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	44, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	42, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	43, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	43, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	47, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	45, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	46, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	46, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
 	5,  // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
-	44, // 9: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
-	43, // 10: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	45, // 11: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
-	46, // 12: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
-	9,  // 13: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
-	9,  // 14: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	44, // 15: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
-	43, // 16: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
-	43, // 17: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
-	38, // 18: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	8,  // 19: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
-	46, // 20: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
-	44, // 21: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
-	45, // 22: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
-	9,  // 23: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
-	9,  // 24: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	44, // 25: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
-	47, // 26: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
-	43, // 27: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
-	43, // 28: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	43, // 29: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
-	0,  // 30: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
-	12, // 31: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	48, // 32: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	5,  // 33: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	49, // 34: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	50, // 35: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	51, // 36: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	5,  // 37: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	43, // 38: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	43, // 39: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	43, // 40: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	43, // 41: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	43, // 42: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	19, // 43: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	39, // 44: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	20, // 45: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	40, // 46: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	21, // 47: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	41, // 48: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	18, // 49: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	17, // 50: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	43, // 51: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	49, // 52: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	47, // 53: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	52, // 54: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	53, // 55: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	22, // 56: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	49, // 57: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	49, // 58: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	54, // 59: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	43, // 60: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	4,  // 61: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	46, // 62: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	55, // 63: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	12, // 64: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	27, // 65: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	28, // 66: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	5,  // 67: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	43, // 68: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	43, // 69: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	31, // 70: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	1,  // 71: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	43, // 72: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	43, // 73: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	43, // 74: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,  // 75: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	6,  // 76: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
-	10, // 77: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	13, // 78: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	15, // 79: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	23, // 80: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	25, // 81: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	29, // 82: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	32, // 83: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	33, // 84: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	36, // 85: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,  // 86: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	7,  // 87: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
-	11, // 88: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	14, // 89: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	16, // 90: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	24, // 91: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	26, // 92: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	30, // 93: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	35, // 94: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	34, // 95: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	37, // 96: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	86, // [86:97] is the sub-list for method output_type
-	75, // [75:86] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	8,  // 9: agent_routing.v1.ListInboxResponse.entries:type_name -> agent_routing.v1.InboxEntry
+	47, // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
+	46, // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
+	46, // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
+	48, // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
+	47, // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
+	46, // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	49, // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
+	50, // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
+	12, // 18: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
+	12, // 19: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	47, // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
+	46, // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
+	46, // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
+	41, // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	11, // 24: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
+	50, // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
+	47, // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
+	49, // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
+	12, // 28: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
+	12, // 29: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	47, // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
+	51, // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
+	46, // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
+	46, // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	46, // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	0,  // 35: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
+	15, // 36: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
+	52, // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	5,  // 38: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
+	48, // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	53, // 40: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	54, // 41: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	5,  // 42: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	46, // 43: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	46, // 44: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	46, // 45: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	46, // 46: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	46, // 47: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	22, // 48: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	42, // 49: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	23, // 50: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	43, // 51: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	24, // 52: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	44, // 53: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	21, // 54: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	20, // 55: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	46, // 56: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	48, // 57: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	51, // 58: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	55, // 59: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	56, // 60: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	25, // 61: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	48, // 62: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	48, // 63: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	57, // 64: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	46, // 65: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	4,  // 66: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	50, // 67: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	58, // 68: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	15, // 69: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	30, // 70: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	31, // 71: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	5,  // 72: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	46, // 73: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	46, // 74: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	34, // 75: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	1,  // 76: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	46, // 77: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	46, // 78: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	46, // 79: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,  // 80: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	9,  // 81: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	13, // 82: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	16, // 83: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	18, // 84: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	26, // 85: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	28, // 86: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	32, // 87: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	35, // 88: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	36, // 89: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	6,  // 90: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
+	39, // 91: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,  // 92: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	10, // 93: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	14, // 94: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	17, // 95: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	19, // 96: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	27, // 97: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	29, // 98: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	33, // 99: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	38, // 100: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	37, // 101: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	7,  // 102: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
+	40, // 103: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	92, // [92:104] is the sub-list for method output_type
+	80, // [80:92] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -4402,12 +4696,12 @@ func file_agent_routing_v1_admin_service_proto_init() {
 	file_agent_routing_v1_task_proto_init()
 	file_agent_routing_v1_turn_proto_init()
 	file_agent_routing_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[12].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[15].OneofWrappers = []any{
 		(*WatchEventsResponse_Change)(nil),
 		(*WatchEventsResponse_Heartbeat)(nil),
 		(*WatchEventsResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[24].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[27].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
@@ -4416,14 +4710,14 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Command)(nil),
 		(*ExportUserResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[30].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   40,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,7 @@ const (
 	AdminService_ReloadAgents_FullMethodName    = "/agent_routing.v1.AdminService/ReloadAgents"
 	AdminService_SetStickiness_FullMethodName   = "/agent_routing.v1.AdminService/SetStickiness"
 	AdminService_GetStickiness_FullMethodName   = "/agent_routing.v1.AdminService/GetStickiness"
+	AdminService_ListInbox_FullMethodName       = "/agent_routing.v1.AdminService/ListInbox"
 	AdminService_PurgeSessions_FullMethodName   = "/agent_routing.v1.AdminService/PurgeSessions"
 )
 
@@ -72,6 +73,9 @@ type AdminServiceClient interface {
 	SetStickiness(ctx context.Context, in *SetStickinessRequest, opts ...grpc.CallOption) (*SetStickinessResponse, error)
 	// Returns whether stickiness is on for a tenant, since when, by whom and why.
 	GetStickiness(ctx context.Context, in *GetStickinessRequest, opts ...grpc.CallOption) (*GetStickinessResponse, error)
+	// Lists the turns that wait for workers, or that workers have: since when, which worker, for how
+	// long, and how often it was tried.
+	ListInbox(ctx context.Context, in *ListInboxRequest, opts ...grpc.CallOption) (*ListInboxResponse, error)
 	// Removes sessions that have not changed since a given time, with their history. Sessions with a
 	// later change or an open turn stay. The audit stays, without content.
 	PurgeSessions(ctx context.Context, in *PurgeSessionsRequest, opts ...grpc.CallOption) (*PurgeSessionsResponse, error)
@@ -203,6 +207,16 @@ func (c *adminServiceClient) GetStickiness(ctx context.Context, in *GetStickines
 	return out, nil
 }
 
+func (c *adminServiceClient) ListInbox(ctx context.Context, in *ListInboxRequest, opts ...grpc.CallOption) (*ListInboxResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListInboxResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListInbox_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) PurgeSessions(ctx context.Context, in *PurgeSessionsRequest, opts ...grpc.CallOption) (*PurgeSessionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PurgeSessionsResponse)
@@ -253,6 +267,9 @@ type AdminServiceServer interface {
 	SetStickiness(context.Context, *SetStickinessRequest) (*SetStickinessResponse, error)
 	// Returns whether stickiness is on for a tenant, since when, by whom and why.
 	GetStickiness(context.Context, *GetStickinessRequest) (*GetStickinessResponse, error)
+	// Lists the turns that wait for workers, or that workers have: since when, which worker, for how
+	// long, and how often it was tried.
+	ListInbox(context.Context, *ListInboxRequest) (*ListInboxResponse, error)
 	// Removes sessions that have not changed since a given time, with their history. Sessions with a
 	// later change or an open turn stay. The audit stays, without content.
 	PurgeSessions(context.Context, *PurgeSessionsRequest) (*PurgeSessionsResponse, error)
@@ -295,6 +312,9 @@ func (UnimplementedAdminServiceServer) SetStickiness(context.Context, *SetSticki
 }
 func (UnimplementedAdminServiceServer) GetStickiness(context.Context, *GetStickinessRequest) (*GetStickinessResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStickiness not implemented")
+}
+func (UnimplementedAdminServiceServer) ListInbox(context.Context, *ListInboxRequest) (*ListInboxResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListInbox not implemented")
 }
 func (UnimplementedAdminServiceServer) PurgeSessions(context.Context, *PurgeSessionsRequest) (*PurgeSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PurgeSessions not implemented")
@@ -486,6 +506,24 @@ func _AdminService_GetStickiness_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListInbox_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListInboxRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListInbox(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListInbox_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListInbox(ctx, req.(*ListInboxRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_PurgeSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PurgeSessionsRequest)
 	if err := dec(in); err != nil {
@@ -542,6 +580,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStickiness",
 			Handler:    _AdminService_GetStickiness_Handler,
+		},
+		{
+			MethodName: "ListInbox",
+			Handler:    _AdminService_ListInbox_Handler,
 		},
 		{
 			MethodName: "PurgeSessions",

@@ -5002,7 +5002,8 @@ type KeepTurnRequest_Extend struct {
 
 type KeepTurnRequest_Release struct {
 	// The worker gives the turn back; another one gets it at once, and this lease counts as no
-	// attempt. Not with steps, note or delta.
+	// attempt. Not with steps, note or delta. Without a lease_token, for operators: the turn is taken
+	// from the worker that has it, whose answer is then LEASE_LOST.
 	Release bool `protobuf:"varint,7,opt,name=release,proto3,oneof"`
 }
 

@@ -83,6 +83,28 @@ class Admin(Client):
         )
         return self._call(self._admin().ListSessions, request, timeout, info)
 
+    def list_inbox_page(
+        self,
+        agent_id: str = "",
+        *,
+        tenant: str = "",
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ListInboxResponse:
+        """Return a page of the turns that wait for workers, or that workers have.
+
+        They come in the order of the agents' ids, for each agent the oldest first. agent_id: empty:
+        all agents of the registry. tenant: empty: the caller's.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ListInboxRequest(
+            tenant=tenant, agent_id=agent_id, page_size=page_size, page_token=page_token
+        )
+        return self._call(self._admin().ListInbox, request, timeout, info)
+
     def get_session_at(
         self,
         session_id: str,

@@ -78,8 +78,10 @@ class KeepTurnCalls:
             self._live.admit(key, request_id, said)
         response = pb.KeepTurnResponse(status=pb.KEEP_TURN_STATUS_KEPT)
         attempt = 1
-        if request.lease_token:
-            entry = entry_at(place_of(turn), key.session_id)
+        entry = entry_at(place_of(turn), key.session_id)
+        if lease_us == 0 and not request.lease_token:
+            await self._inbox.take_back(key.tenant, entry)
+        elif request.lease_token:
             item = await self._inbox.keep(key.tenant, entry, request.lease_token, lease_us)
             if item is None:
                 return _answer(pb.KeepTurnResponse(status=pb.KEEP_TURN_STATUS_LEASE_LOST))

@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from agent_routing import Admin, outcomes
-from routing_service.cli import approvals as approvals_module
 from routing_service.cli import main
 from routing_service.cli.embedded_server import server_in_thread
+from routing_service.cli.screen import span_text
 from routing_service.examples import EXAMPLES
 
 
@@ -129,4 +129,4 @@ def test_watch_prints_lines_until_it_is_stopped(client, run, monkeypatch):
 )
 def test_spans_have_two_units(seconds, text):
     """Short enough for a column."""
-    assert approvals_module._span(seconds) == text
+    assert span_text(seconds) == text

@@ -290,6 +290,131 @@ class Unreadable(google.protobuf.message.Message):
 Global___Unreadable: typing_extensions.TypeAlias = Unreadable
 
 @typing.final
+class ListInboxRequest(google.protobuf.message.Message):
+    """Asks for the turns in inboxes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
+    agent_id: builtins.str
+    """Only turns of this agent, also of one that the registry no longer has. Empty: of all agents in the
+    registry.
+    """
+    page_size: builtins.int
+    """Maximum number. 0-1,000. 0: the default, 100. A page reads at most 1,000 entries, so it may have
+    fewer.
+    """
+    page_token: builtins.str
+    """next_page_token of the previous page; all other fields must be unchanged. Empty: the first
+    page.
+    """
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "page_size", b"page_size", "page_token", b"page_token", "tenant", b"tenant"]) -> None: ...
+
+Global___ListInboxRequest: typing_extensions.TypeAlias = ListInboxRequest
+
+@typing.final
+class ListInboxResponse(google.protobuf.message.Message):
+    """A page of turns in inboxes, in the order of the agents' ids, for each agent the oldest first. A
+    turn that is dispatched or ends while pages are read may be missing.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Token of the next page. Empty: this is the last one."""
+    @property
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___InboxEntry]:
+        """The turns."""
+
+    def __init__(
+        self,
+        *,
+        entries: collections.abc.Iterable[Global___InboxEntry] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]) -> None: ...
+
+Global___ListInboxResponse: typing_extensions.TypeAlias = ListInboxResponse
+
+@typing.final
+class InboxEntry(google.protobuf.message.Message):
+    """A turn that waits for a worker, or that a worker has."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    DISPATCH_TIME_FIELD_NUMBER: builtins.int
+    DEADLINE_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    WORKER_ID_FIELD_NUMBER: builtins.int
+    LEASE_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    user_id: builtins.str
+    """The user of the session. Empty if it has none."""
+    request_id: builtins.str
+    """The request to answer: for CompleteTurn and KeepTurn."""
+    task_id: builtins.str
+    """The task."""
+    attempt: builtins.int
+    """Leases so far, without those that were given back: 0 if no worker has had it."""
+    worker_id: builtins.str
+    """WatchInboxRequest.worker_id of the worker that has it. Empty: it waits."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent whose inbox it is."""
+
+    @property
+    def dispatch_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the turn was dispatched."""
+
+    @property
+    def deadline(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the turn is abandoned unless it is answered or KeepTurn extends it."""
+
+    @property
+    def lease(self) -> google.protobuf.duration_pb2.Duration:
+        """What is left of that worker's lease, by the store's clock. Unset: it waits."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        dispatch_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        attempt: builtins.int = ...,
+        worker_id: builtins.str = ...,
+        lease: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "deadline", b"deadline", "dispatch_time", b"dispatch_time", "lease", b"lease"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "attempt", b"attempt", "deadline", b"deadline", "dispatch_time", b"dispatch_time", "lease", b"lease", "request_id", b"request_id", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id", "worker_id", b"worker_id"]) -> None: ...
+
+Global___InboxEntry: typing_extensions.TypeAlias = InboxEntry
+
+@typing.final
 class GetSessionAtRequest(google.protobuf.message.Message):
     """Asks for the state of a session after one of its changes."""
 

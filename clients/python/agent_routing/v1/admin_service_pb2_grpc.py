@@ -89,6 +89,11 @@ class AdminServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessResponse.FromString,
                 _registered_method=True)
+        self.ListInbox = channel.unary_unary(
+                '/agent_routing.v1.AdminService/ListInbox',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.ListInboxRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.ListInboxResponse.FromString,
+                _registered_method=True)
         self.PurgeSessions = channel.unary_unary(
                 '/agent_routing.v1.AdminService/PurgeSessions',
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.PurgeSessionsRequest.SerializeToString,
@@ -184,6 +189,14 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListInbox(self, request, context):
+        """Lists the turns that wait for workers, or that workers have: since when, which worker, for how
+        long, and how often it was tried.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PurgeSessions(self, request, context):
         """Removes sessions that have not changed since a given time, with their history. Sessions with a
         later change or an open turn stay. The audit stays, without content.
@@ -244,6 +257,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStickiness,
                     request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessResponse.SerializeToString,
+            ),
+            'ListInbox': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListInbox,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.ListInboxRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.ListInboxResponse.SerializeToString,
             ),
             'PurgeSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.PurgeSessions,
@@ -526,6 +544,33 @@ class AdminService(object):
             '/agent_routing.v1.AdminService/GetStickiness',
             agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessRequest.SerializeToString,
             agent__routing_dot_v1_dot_admin__service__pb2.GetStickinessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListInbox(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/ListInbox',
+            agent__routing_dot_v1_dot_admin__service__pb2.ListInboxRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.ListInboxResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -185,6 +185,22 @@ _AdminServiceGetStickinessType = typing_extensions.TypeVar(
     ],
 )
 
+_AdminServiceListInboxType = typing_extensions.TypeVar(
+    '_AdminServiceListInboxType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.ListInboxRequest,
+        agent_routing.v1.admin_service_pb2.ListInboxResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.ListInboxRequest,
+        agent_routing.v1.admin_service_pb2.ListInboxResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.ListInboxRequest,
+        agent_routing.v1.admin_service_pb2.ListInboxResponse,
+    ],
+)
+
 _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
     '_AdminServicePurgeSessionsType',
     grpc.UnaryUnaryMultiCallable[
@@ -201,7 +217,7 @@ _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceGetSessionAtType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServicePurgeSessionsType]):
+class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceGetSessionAtType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServiceListInboxType, _AdminServicePurgeSessionsType]):
     """Calls for operators of the service.
 
     Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
@@ -252,6 +268,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
             agent_routing.v1.admin_service_pb2.GetStickinessResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.ListInboxRequest,
+            agent_routing.v1.admin_service_pb2.ListInboxResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.PurgeSessionsRequest,
             agent_routing.v1.admin_service_pb2.PurgeSessionsResponse,
         ],
@@ -298,6 +318,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.GetStickinessRequest,
             agent_routing.v1.admin_service_pb2.GetStickinessResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.ListInboxRequest,
+            agent_routing.v1.admin_service_pb2.ListInboxResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.PurgeSessionsRequest,
@@ -351,6 +375,11 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     GetStickiness: _AdminServiceGetStickinessType
     """Returns whether stickiness is on for a tenant, since when, by whom and why."""
 
+    ListInbox: _AdminServiceListInboxType
+    """Lists the turns that wait for workers, or that workers have: since when, which worker, for how
+    long, and how often it was tried.
+    """
+
     PurgeSessions: _AdminServicePurgeSessionsType
     """Removes sessions that have not changed since a given time, with their history. Sessions with a
     later change or an open turn stay. The audit stays, without content.
@@ -396,6 +425,10 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.GetStickinessRequest,
         agent_routing.v1.admin_service_pb2.GetStickinessResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.ListInboxRequest,
+        agent_routing.v1.admin_service_pb2.ListInboxResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.PurgeSessionsRequest,
@@ -506,6 +539,16 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.GetStickinessResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.GetStickinessResponse]]:
         """Returns whether stickiness is on for a tenant, since when, by whom and why."""
+
+    @abc.abstractmethod
+    def ListInbox(
+        self,
+        request: agent_routing.v1.admin_service_pb2.ListInboxRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.ListInboxResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.ListInboxResponse]]:
+        """Lists the turns that wait for workers, or that workers have: since when, which worker, for how
+        long, and how often it was tried.
+        """
 
     @abc.abstractmethod
     def PurgeSessions(

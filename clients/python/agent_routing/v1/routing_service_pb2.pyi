@@ -2486,7 +2486,8 @@ class KeepTurnRequest(google.protobuf.message.Message):
     """The lease: InboxItem.lease_token. Empty for a turn that a caller carries, which has no lease."""
     release: builtins.bool
     """The worker gives the turn back; another one gets it at once, and this lease counts as no
-    attempt. Not with steps, note or delta.
+    attempt. Not with steps, note or delta. Without a lease_token, for operators: the turn is taken
+    from the worker that has it, whose answer is then LEASE_LOST.
     """
     first_step: builtins.int
     """The number of the first of these steps in this attempt, from 0: KeepTurnResponse.steps_known of the

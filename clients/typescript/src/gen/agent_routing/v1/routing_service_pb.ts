@@ -2808,7 +2808,8 @@ export type KeepTurnRequest = Message<"agent_routing.v1.KeepTurnRequest"> & {
   } | {
     /**
      * The worker gives the turn back; another one gets it at once, and this lease counts as no
-     * attempt. Not with steps, note or delta.
+     * attempt. Not with steps, note or delta. Without a lease_token, for operators: the turn is taken
+     * from the worker that has it, whose answer is then LEASE_LOST.
      *
      * @generated from field: bool release = 7;
      */
