@@ -159,13 +159,17 @@ def test_fingerprint_is_what_earlier_releases_stored(request_, fingerprint, dige
         (
             pb.ClearActiveAgentRequest,
             CLEAR_FINGERPRINT,
-            {"session_id", "user_id", "request_id", "expected_revision"},
+            {"session_id", "user_id", "request_id", "expected_revision", "validate_only"},
         ),
-        (pb.ResumeTaskRequest, RESUME_FINGERPRINT, {"session_id", "user_id", "request_id"}),
+        (
+            pb.ResumeTaskRequest,
+            RESUME_FINGERPRINT,
+            {"session_id", "user_id", "request_id", "validate_only"},
+        ),
         (
             pb.CancelTaskRequest,
             CANCEL_FINGERPRINT,
-            {"session_id", "user_id", "request_id", "expected_revision"},
+            {"session_id", "user_id", "request_id", "expected_revision", "validate_only"},
         ),
     ],
     ids=["Route", "CompleteTurn", "SetActiveAgent", "ClearActiveAgent", "ResumeTask", "CancelTask"],
