@@ -12,6 +12,7 @@ from tests.conformance.conftest import ENGINES
 from tests.rpc.live_service import ask, fresh_id, hand_to, refusal, serving
 from tests.rpc.random_talk import RandomTalk
 from tests.rpc.registries import DESK
+from tests.rpc.test_parked_tasks import REGISTRY, waiting
 
 STEPS = 40
 
@@ -101,6 +102,19 @@ async def test_an_approval_and_a_suggested_state_are_in_it(service):
     assert not before.HasField("paused_turn")
     assert [turn.live for turn in before.open_turns] == [True]
     assert before.open_turns[0].message_revision == before.open_turns[0].dispatch_revision
+
+
+async def test_a_parked_task_is_in_it(tmp_path):
+    """From the change that parked it on; the foreground is free again."""
+    async with serving(tmp_path, REGISTRY) as running:
+        chat = running.chat()
+        asked = await waiting(chat)
+        status = await chat.status()
+        parked = await at(running, chat.session_id, asked.revision)
+        [then], [now] = parked.parked_tasks, status.parked_tasks
+        assert (then.number, then.paused_turn.agent) == (now.number, now.agent)
+        assert (then.task.task_id, then.task.status) == (now.task.task_id, now.task.status)
+        assert not (await at(running, chat.session_id, asked.revision - 1)).parked_tasks
 
 
 async def test_a_lock_of_then_has_its_time(service):
