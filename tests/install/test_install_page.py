@@ -109,6 +109,12 @@ def test_the_service_is_installed_and_answers(clean_machine):
     assert shown("The service", watch) < PYTHON_CPU_S_MAX
     assert "coordinator" in follower._printed
     folder, environment = clean_machine
+    watch = Stopwatch()
+    demo = ["env/bin/agent-routing", "demo", "--once", "--no-browser", "--pause", "0"]
+    said = run(demo, folder, environment)
+    shown("The demo of an installed service", watch)
+    # Without the extra web.
+    assert 'no console: pip install "agent-routing-service[web]" adds it' in said
     follower.follow(project)
     assert (folder / "my-chat" / "worker.py").exists()
     follower.follow(extras)
