@@ -22,6 +22,7 @@ from agent_routing.v1.routing_service_pb2 import (
     CompleteTurnResponse,
     ListAgentsResponse,
     ParkedTask,
+    PendingApproval,
     RouteResponse,
     SetActiveAgentResponse,
     StatusResponse,
@@ -124,6 +125,13 @@ def _active(answer: StatusResponse) -> Text:
         if answer.HasField("lock_expire_time"):
             line.append(f" until {time_text(answer.lock_expire_time)}", style="yellow")
     return line
+
+
+def pending_approvals(answer: StatusResponse) -> list[PendingApproval]:
+    """Return what waits for an approval in a session: in the conversation, then in parked tasks."""
+    front = [answer.pending_approval] if answer.HasField("pending_approval") else []
+    parked = [task for task in answer.parked_tasks if task.HasField("pending_approval")]
+    return [*front, *(task.pending_approval for task in parked)]
 
 
 def _parked(parked: ParkedTask) -> Text:

@@ -210,10 +210,20 @@ def _decide(options: CallOptions, which: str, decision: str, comment: str) -> No
 
 
 def _find(client: Admin, which: str) -> WaitingApproval:
-    """Return the approval of a session or request. Raises CommandFailed if there is none."""
-    for waiting in client.list_approvals(page_size=PAGE_MAX):
-        if which in (waiting.session_id, waiting.approval.request_id):
-            return waiting
+    """Return the approval of a session or request. Raises CommandFailed but for exactly one."""
+    found = [
+        waiting
+        for waiting in client.list_approvals(page_size=PAGE_MAX)
+        if which in (waiting.session_id, waiting.approval.request_id)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(waiting.approval.request_id for waiting in found)
+        raise CommandFailed(
+            f'{len(found)} tasks wait for an approval in session "{which}"; name one by its '
+            f"request: {listed}"
+        )
     raise CommandFailed(
         f'nothing waits for an approval under "{which}"; it may have been decided, withdrawn or '
         "expired: agent-routing approvals list shows what waits"

@@ -25,6 +25,7 @@ from agent_routing.v1.routing_service_pb2 import (
     StatusResponse,
 )
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_APPLIED as APPLIED
+from routing_service.cli.answers import pending_approvals
 from routing_service.examples.agent_reply import (
     AgentReply,
     AgentTurn,
@@ -213,7 +214,7 @@ class Conversation:
             status = self._client.status(speaker.session_id, user_id=speaker.user_id)
         except UnknownSession:
             return None
-        return status.pending_approval if status.HasField("pending_approval") else None
+        return next(iter(pending_approvals(status)), None)
 
     def _resume(
         self, pending: PendingApproval, decision: DecisionWord, comment: str, info: CallInfo

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from routing_service.cli.admin_answers import print_resumed
+from routing_service.cli.answers import pending_approvals
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import (
     TARGET_DEFAULT,
@@ -135,12 +136,24 @@ def _decide(
     comment: str,
     user: str,
 ) -> None:
-
+    """Decide the request and task that are named, or the one that waits in the session."""
     with calling(options) as client:
         if not (request and task):
             standing = client.status(session, user_id=user)
-            task = task or standing.task.task_id
-            request = request or standing.pending_approval.request_id
+            waiting = [
+                each
+                for each in pending_approvals(standing)
+                if (each.task_id == task or not task)
+                and (each.request_id == request or not request)
+            ]
+            if len(waiting) > 1:
+                listed = ", ".join(each.task_id for each in waiting)
+                raise CommandFailed(
+                    f'{len(waiting)} tasks wait for an approval in session "{session}"; name one '
+                    f"by --task: {listed}"
+                )
+            task = task or (waiting[0].task_id if waiting else standing.task.task_id)
+            request = request or (waiting[0].request_id if waiting else "")
         if not (request and task):
             raise CommandFailed(
                 f'no task waits for an approval in session "{session}"; to repeat a decision that '

@@ -14,8 +14,9 @@ from routing_service.core.session import SessionState
 from routing_service.core.strand_fold import parked_views
 
 APPEND_ENTRIES_MAX: Final = 20
-"""Entries that one append may put and drop. A session has at most 16 open turns, and one of them is
-live. Each entry is one of the 100 actions of DynamoDB's transactions."""
+"""Entries that one append may put and drop. Each task of a session, eight of them parked, has one
+live turn or one approval: a change of all drops nine and puts nine. Each entry is one of the 100
+actions of DynamoDB's transactions."""
 
 APPROVALS_QUEUE: Final = "!approvals"
 """The queue of decisions that wait. No agent has a name with "!", so no inbox reaches it."""

@@ -95,6 +95,49 @@ def test_decides_by_session_or_request(client, run):
     assert 'nothing waits for an approval under "two"' in err
 
 
+PARKS = """\
+api_version: agent_routing/v1
+version: parks-1
+supervisor: desk
+while_paused: park
+agents:
+  - {id: desk, name: Desk}
+"""
+
+
+def test_decides_what_parked_tasks_wait_for(tmp_path, monkeypatch, capsys):
+    """One that waits alone is found by its session; of several the command names each."""
+    agents = tmp_path / "agents.yaml"
+    agents.write_text(PARKS)
+
+    def run_it(*argv):
+        monkeypatch.setattr(sys, "argv", ["agent-routing", *argv, "--target", address])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code, *capsys.readouterr())
+
+    with (
+        server_in_thread(agents, "memory:") as address,
+        Admin(address, fallback=None, timeout=30) as client,
+    ):
+        first, second = paused(client, "both", "One?"), paused(client, "both", "Two?")
+        tasks = [each.task.task_id for each in client.status("both").parked_tasks]
+        for words in (("approve", "both"), ("approvals", "approve", "both")):
+            code, _, err = run_it(*words)
+            assert code == 1
+            assert '2 tasks wait for an approval in session "both"' in err
+        assert {first, second} <= set(err.replace(",", " ").split())
+        code, _, err = run_it("approve", "both", "--task", tasks[1])
+        assert (code, err) == (0, "")
+        code, _, err = run_it("reject", "both")
+        assert (code, err) == (0, "")
+        decided = {
+            turn.task_id: turn.resume.decision for turn in client.status("both").open_requests
+        }
+        assert list(decided) == tasks
+        assert len(set(decided.values())) == 2
+
+
 def test_watch_prints_lines_until_it_is_stopped(client, run, monkeypatch):
     """What waits at its beginning, then what comes and goes."""
     paused(client, "one")
