@@ -24,6 +24,7 @@ MODULES: Mapping[str, str] = {
     "admin_aio.py": "admin.py",
     "ask_calls_aio.py": "ask_calls.py",
     "approval_calls_aio.py": "approval_calls.py",
+    "people_calls_aio.py": "people_calls.py",
     "routing_calls_aio.py": "routing_calls.py",
 }
 """The hand-written modules, and what is generated from each."""
@@ -34,6 +35,7 @@ NAMES: Mapping[str, str] = {
     "AsyncApprovalCalls": "ApprovalCalls",
     "AsyncAskCalls": "AskCalls",
     "AsyncClient": "Client",
+    "AsyncPeopleCalls": "PeopleCalls",
     "AsyncRouteCall": "RouteCall",
     "AsyncRoutingCalls": "RoutingCalls",
     "AsyncRpc": "Rpc",
@@ -41,6 +43,7 @@ NAMES: Mapping[str, str] = {
     "aio": "client",
     "approval_calls_aio": "approval_calls",
     "asyncio": "time",
+    "people_calls_aio": "people_calls",
     "routing_calls_aio": "routing_calls",
     "metadata_soon": "metadata_now",
 }

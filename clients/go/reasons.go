@@ -188,6 +188,16 @@ const (
 	// Code PERMISSION_DENIED. Remedy: Let another person decide, or sign in with a credential that has
 	// the role.
 	ApproverRefused Reason = "APPROVER_REFUSED"
+
+	// Claimed: another person has claimed the conversation.
+	// Code FAILED_PRECONDITION. Remedy: Leave the conversation to that person, or take it over:
+	// ClaimTurn with take_over.
+	Claimed Reason = "CLAIMED"
+
+	// NothingToClaim: the conversation is not with the agent for which it was to be claimed.
+	// Code FAILED_PRECONDITION. Remedy: Read the inbox again: the conversation was answered or handed
+	// on.
+	NothingToClaim Reason = "NOTHING_TO_CLAIM"
 )
 
 // As returns the error as the type of its reason.

@@ -36,6 +36,9 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "CompleteTurn": (AGENT,),
     "WatchInbox": (AGENT,),
     "KeepTurn": (AGENT,),
+    "ListWaiting": (AGENT, ADMIN),
+    "ClaimTurn": (AGENT, ADMIN),
+    "ReleaseTurn": (AGENT, ADMIN),
     "ResumeTask": (ROUTE, APPROVE, ADMIN),
     "ListApprovals": (APPROVE, ADMIN),
     "WatchApprovals": (APPROVE, ADMIN),
@@ -156,6 +159,26 @@ def as_agent(caller: Caller, method: str, user_id: str, agent_id: str) -> Access
     if user_id:
         return Access(user_of(caller, user_id), must_be_owner=True, agents=_limited(caller))
     return Access(agents=_limited(caller))
+
+
+def as_person(caller: Caller, method: str, user_id: str, agent_id: str) -> Access:
+    """Return the access of one of an agent's people, or of an operator.
+
+    Raises OWNER_MISMATCH, SCOPE_MISSING.
+    """
+    if caller.signed_in and ADMIN in caller.scopes:
+        return Access(user_of(caller, user_id), must_be_owner=True) if user_id else ANY_SESSION
+    return as_agent(caller, method, user_id, agent_id)
+
+
+def sees_inbox_texts(caller: Caller, agent_id: str) -> bool:
+    """Say whether a reader of an inbox gets the users' texts: not an operator as such."""
+    return not caller.signed_in or (AGENT in caller.scopes and caller.speaks_for(agent_id))
+
+
+def is_operator(caller: Caller) -> bool:
+    """Say whether a caller may end the claims of others."""
+    return caller.signed_in and ADMIN in caller.scopes
 
 
 def as_operator(caller: Caller, user_id: str) -> Access:

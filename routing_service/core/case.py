@@ -10,18 +10,21 @@ import msgspec
 from routing_service.core import approvals, ownership, strands
 from routing_service.core.commands import (
     CancelTask,
+    ClaimTurn,
     ClearActiveAgent,
     Command,
     CompleteTurn,
     Erase,
     Expire,
     KeepTurn,
+    ReleaseTurn,
     ResumeTask,
     RouteMessage,
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import session_erased, unknown_session
 from routing_service.core.kept_moves import settle_session
+from routing_service.core.people import person_with
 from routing_service.core.queued_messages import Blocker, blocking_turn
 from routing_service.core.registry import Registry, WhilePaused
 from routing_service.core.route_lines import Arrival, RouteLine, choose_line
@@ -56,7 +59,15 @@ class Case(msgspec.Struct, frozen=True):
     origin: SessionState | None = None
 
 
-_OF_A_SESSION = (ClearActiveAgent, CancelTask, CompleteTurn, KeepTurn, ResumeTask)
+_OF_A_SESSION = (
+    ClearActiveAgent,
+    CancelTask,
+    CompleteTurn,
+    KeepTurn,
+    ClaimTurn,
+    ReleaseTurn,
+    ResumeTask,
+)
 """Commands that no session can begin with."""
 
 
@@ -124,7 +135,12 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
             return Case(draft, command, is_new, mid_task, parsed)
     blocked_by: Blocker | None = None
     # While an approval is pending no turn can move anything, so none is in the way.
-    if draft.registry.is_one_at_a_time and draft.state.paused is None:
+    # Nor is a person's: people read all that the user has written.
+    if (
+        draft.registry.is_one_at_a_time
+        and draft.state.paused is None
+        and not person_with(draft.state, draft.registry)
+    ):
         blocked_by = blocking_turn(draft.state, draft.registry)
     expired = ownership.expire_ownership(draft)
     arrival = Arrival(draft, draft.state, command.stickiness_enabled, expired)

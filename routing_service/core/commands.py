@@ -224,6 +224,7 @@ class CompleteTurn(msgspec.Struct, frozen=True):
 
     parse_markers: None = as the registry says of the agent; False = not in this answer.
     child_seed: a fresh UUIDv7 that the id of a following request is made from.
+    by_person: it is a PersonsAnswer.
     """
 
     request_id: str
@@ -235,6 +236,14 @@ class CompleteTurn(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     parse_markers: bool | None = None
     stickiness_enabled: bool = True
+    by_person: ClassVar[bool] = False
+
+
+class PersonsAnswer(CompleteTurn, frozen=True):
+    """An answer by an agent of kind human. subject: the signed-in caller, "" without sign-in."""
+
+    by_person: ClassVar[bool] = True
+    subject: str = ""
 
 
 class KeepTurn(msgspec.Struct, frozen=True):
@@ -267,6 +276,27 @@ class ResumeTask(msgspec.Struct, frozen=True):
     decider: str = ""
     roles: frozenset[str] = frozenset()
     user_id: str = ""
+
+
+class ClaimTurn(msgspec.Struct, frozen=True):
+    """A person takes a conversation that waits for the people of an agent.
+
+    claimant: the signed-in subject. take_over: also from another person.
+    """
+
+    request_id: str
+    agent_id: str
+    claimant: str
+    take_over: bool = False
+
+
+class ReleaseTurn(msgspec.Struct, frozen=True):
+    """A person gives a claim up. is_operator: it may be another person's."""
+
+    request_id: str
+    agent_id: str
+    claimant: str
+    is_operator: bool = False
 
 
 class Expire(msgspec.Struct, frozen=True):
@@ -324,6 +354,8 @@ Command = (
     | CancelTask
     | CompleteTurn
     | KeepTurn
+    | ClaimTurn
+    | ReleaseTurn
     | ResumeTask
     | ReportDegraded
     | Expire

@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from routing_service.core import approvals, ownership, strands
 from routing_service.core import events as ev
 from routing_service.core.agent_picks import find_by_name
+from routing_service.core.answer_texts import without_markers
+from routing_service.core.claims import take_persons_answer
 from routing_service.core.commands import (
     AskApproval,
     Complete,
@@ -35,10 +37,9 @@ from routing_service.core.errors import unknown_agent
 from routing_service.core.facts import ConsultQuestion, Facts, RefusedHandoffs, StoreFormat
 from routing_service.core.handoff_rules import Attempt, judge, judge_step
 from routing_service.core.kept_moves import holds_meanwhile, settle
-from routing_service.core.markers import cut_markers
 from routing_service.core.prose_questions import asks_user, last_text
 from routing_service.core.refusals import refuse_handoff
-from routing_service.core.registry import Agent, OnComplete, Registry, Sticks
+from routing_service.core.registry import Agent, OnComplete, Sticks
 from routing_service.core.session import OpenTurn
 from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.stored_only import store_only, was_asked_before
@@ -96,8 +97,12 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
             raise unknown_agent(command.agent_id, tuple(registry.agents))
         agent = draft.agent(agent_id)
     marker = ""
-    if agent.markers and command.parse_markers is not False:
-        command, marker = _without_markers(command, registry)
+    if agent.answers_are_read:
+        if command.by_person:
+            take_persons_answer(draft, command, turn, facts)
+            state = draft.state
+        elif command.parse_markers is not False:
+            command, marker = without_markers(command, registry)
     if turn is None or turn.holder != agent_id or not state.is_live(turn):
         return store_only(draft, command, facts, agent_id, turn, text=command.text)
     if state.meanwhile is not None and command.stickiness_enabled:
@@ -131,25 +136,6 @@ def decide_complete(draft: Draft, command: CompleteTurn, facts: Facts) -> Decisi
     return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=refused + decision.verdicts)
 
 
-def _without_markers(command: CompleteTurn, registry: Registry) -> tuple[CompleteTurn, str]:
-    """Return an answer without the markers in its text and items, and the name in the first."""
-
-    def is_name(name: str) -> bool:
-        return find_by_name(registry, name) is not None
-
-    text, marker = cut_markers(command.text, is_name)
-    items = []
-    for item in command.items:
-        if item.text is not None:
-            left, named = cut_markers(item.text, is_name)
-            marker = marker or named
-            if not left and item.text.strip():
-                continue  # The item was the marker.
-            item = replace(item, text=left)  # noqa: PLW2901 - the item without it.
-        items.append(item)
-    return replace(command, text=text, items=tuple(items)), marker
-
-
 def _apply(answer: _Answer) -> Decision:
     return OUTCOMES[type(answer.command.outcome)](answer, answer.command.outcome)
 
@@ -162,8 +148,7 @@ def _wait(answer: _Answer, marker: str) -> Decision:
     task = answer.draft.state.open_task
     verdicts: tuple[Verdict, ...] = ()
     if marker or not isinstance(outcome, Proceed | Fail):
-        waits_for = task.task_id if task else ""
-        detail = f'task "{waits_for}" waits for an approval; resume it first'
+        detail = f'task "{task.task_id if task else ""}" waits for an approval; resume it first'
         verdicts = (Verdict("approval_pending", allowed=False, detail=detail),)
     status = OutcomeStatus.DEGRADED if verdicts else OutcomeStatus.APPLIED
     kept = replace(answer, moves=False)
@@ -222,8 +207,7 @@ def _ask_approval(answer: _Answer, outcome: AskApproval) -> Decision:
     if task is None or task.task_id != turn.task_id:
         detail = f'task "{turn.task_id}" is closed; there is nothing to pause'
         verdicts = (Verdict("task_open", allowed=False, detail=detail),)
-        lesser = replace(answer, degraded_by=verdicts)
-        decision = _proceed(lesser, outcome)
+        decision = _proceed(replace(answer, degraded_by=verdicts), outcome)
         return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=verdicts)
     _record(answer, OutcomeKind.APPROVAL_NEEDED, OutcomeStatus.APPLIED, closes=False)
     store_format = answer.facts.of(StoreFormat)
@@ -389,8 +373,8 @@ def _finish(
     if holds and draft.state.stack:
         return _give_back(answer, OutcomeKind.COMPLETE, status, verdicts, outcome.message)
     stays = answer.agent.on_complete is OnComplete.STAY and not draft.state.stack
-    kept = not stays and _is_kept(answer)
-    _record(answer, OutcomeKind.COMPLETE, status, closes=True, kept=kept)
+    is_kept = not stays and _is_kept(answer)
+    _record(answer, OutcomeKind.COMPLETE, status, closes=True, kept=is_kept)
     task = draft.state.open_task
     if task is not None and task.task_id == answer.turn.task_id and not draft.state.stack:
         draft.add(

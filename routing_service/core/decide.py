@@ -15,9 +15,11 @@ from routing_service.core import ownership, strands
 from routing_service.core.abandon import decide_abandon
 from routing_service.core.cancel_task import decide_cancel
 from routing_service.core.case import Case, open_case
+from routing_service.core.claims import decide_claims
 from routing_service.core.commands import (
     Abandon,
     CancelTask,
+    ClaimTurn,
     ClearActiveAgent,
     Command,
     CompleteTurn,
@@ -25,6 +27,7 @@ from routing_service.core.commands import (
     Erase,
     Expire,
     KeepTurn,
+    ReleaseTurn,
     ReportDegraded,
     ResumeTask,
     RouteMessage,
@@ -85,6 +88,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = decide_complete(draft, command, facts)
         case KeepTurn():
             decision = decide_keep(draft, command, facts)
+        case ClaimTurn() | ReleaseTurn():
+            decision = decide_claims(draft, command, facts)
         case SetActiveAgent():
             decision = decide_set_active(draft, command, facts, is_new=case.is_new)
         case ClearActiveAgent():

@@ -50,6 +50,8 @@ class Reason(enum.Enum):
     STORE_FORMAT = "STORE_FORMAT"
     APPROVAL_DECIDED = "APPROVAL_DECIDED"
     APPROVER_REFUSED = "APPROVER_REFUSED"
+    CLAIMED = "CLAIMED"
+    NOTHING_TO_CLAIM = "NOTHING_TO_CLAIM"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from routing_service.core.claim_events import Claimed, ClaimEvent, ClaimReleased, TurnAnswered
 from routing_service.core.strand_events import StrandChosen, TaskForegrounded, TaskParked
 from routing_service.core.vocabulary import (
     ApprovalDecision,
@@ -24,7 +25,8 @@ from routing_service.core.vocabulary import (
     WhenUnsure,
 )
 
-__all__ = ["StrandChosen", "TaskForegrounded", "TaskParked"]
+__all__ = ["ClaimReleased", "Claimed", "StrandChosen", "TaskForegrounded", "TaskParked"]
+__all__ += ["TurnAnswered"]
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -422,6 +424,7 @@ class AgentHandedOff(
     answer, which is no step of a ping-pong (in changes stored before this field it is one).
     resumes: to_agent was interrupted, further down the stack; it goes on from its frame.
     kept: see SessionState.meanwhile; settles: what was kept takes effect by this event.
+    to_person: to_agent is of kind human, so the handoff is no hop.
     """
 
     from_agent: str
@@ -447,6 +450,7 @@ class AgentHandedOff(
     resumes: bool = False
     kept: bool = False
     settles: bool = False
+    to_person: bool = False
 
     @property
     def hands_back(self) -> bool:
@@ -571,11 +575,7 @@ Event = (
     | TaskCancelled
     | TaskPaused
     | TaskResumed
-    | ApprovalRequested
-    | ApprovalVoted
-    | ApprovalDecided
-    | ApprovalWithdrawn
-    | ApprovalExpired
+    | ApprovalEvent
     | MessageRouted
     | CommandHandled
     | TurnAbandoned
@@ -583,6 +583,7 @@ Event = (
     | StepsReported
     | MessageQueued
     | MessageDequeued
+    | ClaimEvent
     | TurnCompleted
     | AgentHandedOff
     | AgentCleared

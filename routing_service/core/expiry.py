@@ -12,6 +12,7 @@ from routing_service.core.commands import Decision, Expire
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.facts import Facts
+from routing_service.core.people import claim_of, turns_of_person
 from routing_service.core.queued_messages import is_any_due, next_queue
 from routing_service.core.registry import Registry
 from routing_service.core.route_message import send_on
@@ -35,8 +36,16 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
         if state.apart is not None:
             times = [strands.parked_due_us(strand, registry) for strand in state.apart.parked]
             due_us = min(times if due_us is None else (*times, due_us), default=None)
+        claim = claim_of(state)
+        if claim is not None:
+            due_us = claim.expire_us if due_us is None else min(due_us, claim.expire_us)
     for turn in state.open_turns:
-        time_us = turn.dispatched_us + timeout_us if timeout_us else deadline_us(turn, registry)
+        if timeout_us:
+            time_us = turn.dispatched_us + timeout_us
+        elif turn in turns_of_person(state, registry):
+            continue
+        else:
+            time_us = deadline_us(turn, registry)
         if due_us is None or time_us < due_us:
             due_us = time_us
     task = state.task

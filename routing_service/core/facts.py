@@ -16,12 +16,15 @@ from routing_service.core.commands import (
     Abandon,
     AskApproval,
     CancelTask,
+    ClaimTurn,
     ClearActiveAgent,
     CompleteTurn,
     Erase,
     Expire,
     HandOff,
     KeepTurn,
+    PersonsAnswer,
+    ReleaseTurn,
     ReportDegraded,
     ResumeTask,
     RouteMessage,
@@ -218,6 +221,12 @@ def _needs_of_answer(case: Case, command: CompleteTurn, _: Facts) -> list[Fact[A
     return needed
 
 
+def _needs_of_person(case: Case, command: PersonsAnswer, found: Facts) -> list[Fact[Any]]:
+    needed = _needs_of_answer(case, command, found)
+    # It closes the turns before.
+    return needed if StoreFormat() in needed else [*needed, StoreFormat()]
+
+
 def _may_hold_marker(command: CompleteTurn) -> bool:
     """Say whether an answer may hold a marker: then it is a handoff too."""
     if may_hold_marker(command.text):
@@ -238,7 +247,7 @@ def _needs_of_handoff(case: Case, command: SetActiveAgent, _: Facts) -> list[Fac
     return needed
 
 
-def _needs_of_keeping(_case: Case, _command: KeepTurn, _found: Facts) -> list[Fact[Any]]:
+def _needs_format(_case: Case, _command: KeepTurn | ClaimTurn, _: Facts) -> list[Fact[Any]]:
     return [StoreFormat()]
 
 
@@ -261,8 +270,11 @@ def _needs_nothing(_case: Case, _command: Any, _found: Facts) -> list[Fact[Any]]
 _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     RouteMessage: _needs_of_message,
     CompleteTurn: _needs_of_answer,
+    PersonsAnswer: _needs_of_person,
     SetActiveAgent: _needs_of_handoff,
-    KeepTurn: _needs_of_keeping,
+    KeepTurn: _needs_format,
+    ClaimTurn: _needs_format,
+    ReleaseTurn: _needs_nothing,
     ResumeTask: _needs_of_task,
     CancelTask: _needs_of_task,
     ClearActiveAgent: _needs_nothing,

@@ -242,7 +242,7 @@ def _hop_limit(attempt: Attempt) -> str:
     if attempt.refusals >= REFUSALS_PER_TURN_MAX:
         return f"{attempt.refusals} handoffs of this turn were refused; end it another way"
     limit = attempt.registry.limits.hops_per_message
-    if attempt.turn.hops < limit:
+    if attempt.turn.hops < limit or attempt.target.kind is AgentKind.HUMAN:
         return ""
     return f"the message has been through {attempt.turn.hops} handoffs, at most {limit} are allowed"
 

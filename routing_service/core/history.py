@@ -31,7 +31,8 @@ class TurnRecord(msgspec.Struct, frozen=True):
     position: (revision, place) of the dispatch, which orders the history.
     revision: the change that last changed the record: its answer's, or else its dispatch's.
     message_revision: the change that holds the user's text; has_message: it is filled in.
-    outcome None and not is_abandoned: unanswered. size_bytes: about its size in memory and in an
+    answered_by: a later request, whose answer is for this one too. outcome None, and neither
+    is_abandoned nor answered_by: unanswered. size_bytes: about its size in memory and in an
     answer. shown: the record as bytes for answers, kept by rpc, b"" = not made yet; see keep_shown.
     heard: the record as topic detection reads it, kept by that. Both are empty again after a
     change of the record.
@@ -58,6 +59,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     handoff_message: str = ""
     complete_us: int | None = None
     is_abandoned: bool = False
+    answered_by: str = ""
     size_bytes: int = 0
     shown: bytes = b""
     heard: list[Any] = msgspec.field(default_factory=list)
@@ -65,7 +67,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     @property
     def is_open(self) -> bool:
         """Say whether nothing has become of the request yet."""
-        return self.outcome is None and not self.is_abandoned
+        return self.outcome is None and not self.is_abandoned and not self.answered_by
 
     def answered(self, event: ev.TurnCompleted, revision: int, now_us: int) -> TurnRecord:
         """Return the record with the agent's answer."""
@@ -160,9 +162,17 @@ class HistoryFold:
                     known = self._records.get((event.request_id, event.agent_id))
                     if known is not None:
                         self._put(changed(known, is_abandoned=True, revision=revision))
+                case ev.TurnAnswered():
+                    self._answer_with(event, revision, now_us)
                 case _:
                     pass
         self._trim()
+
+    def _answer_with(self, event: ev.TurnAnswered, revision: int, now_us: int) -> None:
+        known = self._records.get((event.request_id, event.agent_id))
+        if known is not None:
+            later = event.answered_by
+            self._put(changed(known, answered_by=later, revision=revision, complete_us=now_us))
 
     def message(self, revision: int) -> ev.MessageRouted | None:
         """Return the user's message of a change, if the fold still has it."""

@@ -1,13 +1,15 @@
 """Which turn of a session waits in an inbox for a worker, and where.
 
 Rule: it follows from the state and the registry alone. A task has at most one such turn, its live
-one, so what an agent gets of one task is in order and one at a time.
+one, so what an agent gets of one task is in order and one at a time. For a person it is the first
+of the person's turns.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from routing_service.core.people import turns_of_person
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.strand_fold import live_turn
@@ -41,7 +43,23 @@ def find_live(state: SessionState | None, request_id: str) -> OpenTurn | None:
 
 def waiting_places(state: SessionState | None, registry: Registry) -> list[InboxPlace]:
     """Return the places of the turns that wait for a worker."""
-    return [place_of(turn) for turn in live_turns(state) if is_in_inbox(registry, turn)]
+    if state is None:
+        return []
+    waiting = [turn for turn in live_turns(state) if is_in_inbox(registry, turn)]
+    if not registry.people:
+        return list(map(place_of, waiting))
+    return [place_of(_first_of(state, turn, registry)) for turn in waiting]
+
+
+def _first_of(state: SessionState, turn: OpenTurn, registry: Registry) -> OpenTurn:
+    """Return the turn at whose place a live turn waits: the first of a person's.
+
+    What waits for a person is the conversation: its place stays while the user writes on.
+    """
+    if turn.holder not in registry.people or turn is not state.live_turn:
+        return turn
+    held = (each for each in turns_of_person(state, registry) if each.holder == turn.holder)
+    return next(held, turn)
 
 
 def is_in_inbox(registry: Registry, turn: OpenTurn) -> bool:

@@ -15,6 +15,7 @@ from routing_service.core.commands import HandoffPlan
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.handoff_rules import agent_is_reachable
+from routing_service.core.people import end_claim, turns_of_person
 from routing_service.core.registry import Agent, AgentKind, Registry, Sticks
 from routing_service.core.session import OpenTurn, SessionState, Tenure
 from routing_service.core.vocabulary import (
@@ -148,8 +149,11 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
             drops_approval=drops_approval,
             sends_home=is_home and move.moves and not move.dispatches and _topics_count(draft),
             is_aside=move.route_reason is RouteReason.CONSULTED,
+            to_person=move.target.kind is AgentKind.HUMAN,
         )
     )
+    if draft.state.claim is not None:
+        end_claim(draft)
     return HandoffPlan(
         from_agent=move.source,
         to_agent=move.target.agent_id,
@@ -213,6 +217,8 @@ def clear(draft: Draft, cause: str, reason: str = "") -> None:
             sends_home=cause in _ON_REQUEST and _topics_count(draft),
         )
     )
+    if draft.state.claim is not None:
+        end_claim(draft)
 
 
 def clear_all(draft: Draft, cause: str, reason: str = "") -> None:
@@ -306,22 +312,29 @@ def is_available(draft: Draft, agent_id: str) -> bool:
 
 
 def expire_waits(draft: Draft, child_seed: str = "") -> None:
-    """Apply the time-outs of turns, of the task and of its approval.
+    """Apply the time-outs of turns, of a claim, of the task and of its approval.
 
     child_seed: see approvals.expire.
     """
     if draft.state.approval is not None:
         approvals.expire(draft, child_seed)
+    if draft.state.claim is not None:
+        end_claim(draft)
     expire_turns(draft)
 
 
 def expire_turns(draft: Draft) -> None:
-    """Close the turns that were not answered in time, and cancel an expired task."""
+    """Close the turns that were not answered in time, and cancel an expired task.
+
+    A turn waits for a person for as long as that person has the conversation.
+    """
     least_us = draft.registry.turn_timeout_least_us
     for turn in draft.state.open_turns:
         # Nearly always the first says no.
         is_old = draft.now_us - turn.dispatched_us >= least_us
         if is_old and draft.now_us >= deadline_us(turn, draft.registry):
+            if turn in turns_of_person(draft.state, draft.registry):
+                continue
             abandon(draft, turn, "timeout")
     task = draft.state.task
     if task is None or task.expire_us is None:
@@ -346,12 +359,14 @@ def abandon(draft: Draft, turn: OpenTurn, cause: str) -> None:
 def expire_ownership(draft: Draft) -> bool:
     """Apply idle and lock time-outs; say whether the home agent got the session by it.
 
-    Nothing expires while an approval is pending, or while the active agent is not available: its
-    hold is kept unchanged until it comes back or is replaced.
+    Nothing expires while an approval is pending, while a person has the conversation, or while the
+    active agent is not available: its hold is kept unchanged until it comes back or is replaced.
     """
     state = draft.state
     active = state.active
     if active is None or not has_time_outs(state, draft.registry) or task_is_paused(state):
+        return False
+    if active.agent_id in draft.registry.people:
         return False
     lock_is_due = (
         active.locked
@@ -425,7 +440,7 @@ def has_time_outs(state: SessionState, registry: Registry) -> bool:
 def due_times(draft: Draft) -> list[int]:
     """Return when the idle and lock time-outs of the session take effect."""
     active = draft.state.active
-    if active is None or task_is_paused(draft.state):
+    if active is None or task_is_paused(draft.state) or active.agent_id in draft.registry.people:
         return []
     idle_at_us = _idle_at_us(draft)
     lock_at_us = active.lock_expire_us if active.locked else None

@@ -52,6 +52,11 @@ PARKED_TIMEOUT_MIN_US = SECOND_US
 PARKED_TIMEOUT_MAX_US = 365 * DAY_US
 PARKED_TIMEOUT_DEFAULT_US = 7 * DAY_US
 
+# A person who has gone home does not keep a conversation from the next shift.
+CLAIM_TIMEOUT_MIN_US = SECOND_US
+CLAIM_TIMEOUT_MAX_US = 30 * DAY_US
+CLAIM_TIMEOUT_DEFAULT_US = 8 * HOUR_US
+
 # A worker may extend its turn until this long after the dispatch: more is a worker that hangs.
 TURN_EXTENDED_MAX_US = DAY_US
 
@@ -80,11 +85,12 @@ RESERVED_AGENT_IDS = frozenset({"stay", "release", "return"})
 
 
 class AgentKind(enum.Enum):
-    """What an agent is for: to route, to do the work, or to run next to the conversation."""
+    """What an agent is: a router, a worker, one that runs next to the conversation, or people."""
 
     SUPERVISOR = "supervisor"
     SPECIALIST = "specialist"
     SYSTEM = "system"
+    HUMAN = "human"
 
 
 class Sticks(enum.Enum):
@@ -203,6 +209,8 @@ class Agent:
     shows_steps: bool = False
     # How long a turn may wait for its answer; None = the registry's.
     turn_timeout_us: int | None = None
+    # How long a person's claim lasts; None = CLAIM_TIMEOUT_DEFAULT_US.
+    claim_timeout_us: int | None = None
     # A marker such as [HANDOFF_TO:x] in its text is a handoff and is cut out.
     markers: bool = False
     # An answer that ends in a question to the user locks softly, though its outcome is a proceed.
@@ -216,9 +224,13 @@ class Agent:
     # For frontends; the service only passes them on.
     icon: str = ""
     color: str = ""
+    # Whether more counts of its answers than their outcome: markers, or a person gives them.
+    answers_are_read: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Raise ValueError for combinations without a meaning."""
+        is_human = self.kind is AgentKind.HUMAN
+        object.__setattr__(self, "answers_are_read", self.markers or is_human)
         if not self.agent_id:
             msg = "an agent needs a non-empty agent_id"
             raise ValueError(msg)
@@ -245,6 +257,16 @@ class Agent:
                 TURN_TIMEOUT_MIN_US,
                 TURN_TIMEOUT_MAX_US,
             )
+        if self.claim_timeout_us is not None:
+            _check_range(
+                f"agent {self.agent_id!r}: claim_timeout_us",
+                self.claim_timeout_us,
+                CLAIM_TIMEOUT_MIN_US,
+                CLAIM_TIMEOUT_MAX_US,
+            )
+        if is_human and not self.has_inbox:
+            msg = f"agent {self.agent_id!r} is of kind human; its turns wait in an inbox"
+            raise ValueError(msg)
 
     def is_on(self, channel: str) -> bool:
         """Say whether users of a channel may be with this agent."""
@@ -456,6 +478,8 @@ class Registry:
     is_one_at_a_time: bool = field(init=False, repr=False, compare=False)
     # Whether any agent has an inbox; derived as well.
     has_inboxes: bool = field(init=False, repr=False, compare=False)
+    # The agents of kind human; derived as well.
+    people: frozenset[str] = field(init=False, repr=False, compare=False)
     # The turn timeouts of agents that have their own; derived as well.
     turn_timeouts_us: Mapping[str, int] = field(init=False, repr=False, compare=False)
     # The shortest turn timeout of any agent, and the one of all agents, 0 where they differ.
@@ -476,13 +500,16 @@ class Registry:
         )
         inboxes = any(agent.has_inbox for agent in self.agents.values())
         object.__setattr__(self, "has_inboxes", inboxes)
+        people = frozenset(a.agent_id for a in self.agents.values() if a.kind is AgentKind.HUMAN)
+        object.__setattr__(self, "people", people)
         one = self.double_text_rejects or self.double_text_queues
         object.__setattr__(self, "is_one_at_a_time", one)
         own = {a.agent_id: a.turn_timeout_us for a in self.agents.values() if a.turn_timeout_us}
         object.__setattr__(self, "turn_timeouts_us", own)
         usual_us = self.limits.turn_timeout_us
         object.__setattr__(self, "turn_timeout_least_us", min(usual_us, *own.values(), usual_us))
-        object.__setattr__(self, "turn_timeout_of_all_us", 0 if own else usual_us)
+        # The turns of people have none.
+        object.__setattr__(self, "turn_timeout_of_all_us", 0 if own or people else usual_us)
         for agent in self.agents.values():
             for target in (*(agent.handoff_to or ()), agent.on_complete_agent_id):
                 if target and target not in self.agents:
@@ -529,6 +556,12 @@ class Registry:
     def specialists(self) -> tuple[Agent, ...]:
         """The specialists, in the registry's order; disabled ones too."""
         return tuple(a for a in self.agents.values() if a.kind is AgentKind.SPECIALIST)
+
+    @property
+    def answering(self) -> tuple[Agent, ...]:
+        """The agents that users can be with: specialists and people, in the registry's order."""
+        kinds = (AgentKind.SPECIALIST, AgentKind.HUMAN)
+        return tuple(a for a in self.agents.values() if a.kind in kinds)
 
     def agent(self, agent_id: str) -> Agent | None:
         """Return the agent with exactly this id. Aliases do not count: see resolve()."""

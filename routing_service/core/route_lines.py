@@ -175,7 +175,7 @@ COMMAND_LINE = Line(
 _BEFORE_TOPICS = (
     RouteLine(
         "stickiness_off",
-        "stickiness is off",
+        "stickiness is off (not while a person has the conversation)",
         "the home agent",
         (RouteReason.STICKINESS_DISABLED,),
         applies=_stickiness_is_off,
@@ -200,7 +200,8 @@ _BEFORE_TOPICS = (
     ),
     RouteLine(
         "expired",
-        "the idle timeout has passed, or the lock's of an agent that does not stick",
+        "the idle timeout has passed, or the lock's of an agent that does not stick (not while a "
+        "person has the conversation)",
         "the home agent",
         (RouteReason.EXPIRED,),
         applies=_has_expired,

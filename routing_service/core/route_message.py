@@ -33,7 +33,9 @@ from routing_service.core.facts import (
     TopicVerdict,
 )
 from routing_service.core.keep_turn import WORK_FORMAT, check_format
+from routing_service.core.people import is_with_person
 from routing_service.core.queued_messages import Blocker, is_next_due, queue_message
+from routing_service.core.registry import OPEN_TURNS_MAX
 from routing_service.core.route_lines import AWAY_LINE, Arrival, choose_line, why_away
 from routing_service.core.session import OPEN_STATUSES, OpenSuggestion, OpenTurn
 from routing_service.core.slash_commands import ReplySpec
@@ -372,7 +374,10 @@ def _dispatch(
     """Open a turn with the chosen agent, and close the oldest where there are too many."""
     excess = len(draft.state.open_turns) + 1 - draft.registry.limits.open_turns
     if excess > 0:
-        for turn in draft.state.open_turns[:excess]:
+        if is_with_person(draft.state, draft.registry):
+            # The registry's limit is for agents; that of the state holds for people too.
+            excess = len(draft.state.open_turns) + 1 - OPEN_TURNS_MAX
+        for turn in draft.state.open_turns[: max(0, excess)]:
             ownership.abandon(draft, turn, "limit")
     state = draft.state
     active = state.active

@@ -13,9 +13,12 @@ import msgspec
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
+from routing_service.core.claim_events import ClaimEvent
+from routing_service.core.claim_fold import evolve_claim
 from routing_service.core.session_parts import (
     Apart,
     Approval,
+    Claim,
     OpenSuggestion,
     OpenTurn,
     QueuedMessage,
@@ -27,6 +30,7 @@ from routing_service.core.session_parts import (
     work_of_next,
 )
 from routing_service.core.strand_fold import evolve_strands
+from routing_service.core.suggestion_fold import evolve_suggestion
 from routing_service.core.task_fold import (
     evolve_task,
     other_turns,
@@ -40,6 +44,7 @@ from routing_service.core.vocabulary import HandoffMode, TaskStatus
 __all__ = [
     "Apart",
     "Approval",
+    "Claim",
     "OpenSuggestion",
     "OpenTurn",
     "QueuedMessage",
@@ -58,9 +63,6 @@ COUNTED_IDS_CHARS_MAX = 512
 OTHER_AGENTS = "other"
 
 OPEN_STATUSES = (TaskStatus.RUNNING, TaskStatus.PAUSED)
-
-# Messages of the user for which an agent that was declined is not offered again.
-SUGGESTION_REST_MESSAGES = 5
 
 # Holders that an open turn remembers. The rules look three back; the rest distinguishes a late
 # answer of an earlier holder from a stranger's. Handoffs by operators and to the home agent have no
@@ -93,6 +95,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     had work (see Work), or a task was parked, so that the state is of format 2. queued: messages
     that wait, in order.
     apart: parked tasks; the fields of a strand above are the foreground's. None = there are none.
+    claim: see Claim; None = no person has claimed the conversation since an agent of theirs has it.
     """
 
     session_id: str
@@ -128,6 +131,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     has_work: bool = False
     queued: tuple[QueuedMessage, ...] = ()
     apart: Apart | None = None
+    claim: Claim | None = None
 
     @property
     def last_used_us(self) -> int:
@@ -229,6 +233,9 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             | ev.MessageQueued()
             | ev.MessageDequeued()
             | ev.TurnAbandoned()
+            | ev.Claimed()
+            | ev.ClaimReleased()
+            | ev.TurnAnswered()
         ):
             return touched(_work(state, event))
         case ev.AgentHandedOff():
@@ -240,7 +247,7 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
         case ev.LockEngaged() | ev.LockReleased():
             return _lock(state, event) if isinstance(event, ev.LockEngaged) else _unlock(state)
         case ev.SwitchSuggested() | ev.SwitchAnswered():
-            return _evolve_suggestion(state, event)
+            return evolve_suggestion(state, event)
         case ev.TimePassed():
             return replace(
                 state, used_us=event.last_used_us, expired=state.expired or event.expired
@@ -267,12 +274,15 @@ def _work(
     | ev.StepsReported
     | ev.MessageQueued
     | ev.MessageDequeued
-    | ev.TurnAbandoned,
+    | ev.TurnAbandoned
+    | ClaimEvent,
 ) -> SessionState:
-    """Note what a worker said of its turn, what waits for its end, or that it was given up."""
+    """Note what was said or claimed of a turn, what waits for its end, or that it was given up."""
     match event:
         case ev.TurnAbandoned():
             return without_turn(state, event.request_id)
+        case ev.Claimed() | ev.ClaimReleased() | ev.TurnAnswered():
+            return evolve_claim(state, event)
         case ev.MessageQueued():
             queued = (*state.queued, QueuedMessage(event.request_id, state.revision))
             return replace(state, queued=queued, has_work=True)
@@ -434,8 +444,8 @@ def _hand_off(state: SessionState, event: ev.AgentHandedOff) -> SessionState:
         reason=event.route_reason,
         dispatched_us=state.update_us,
         dispatch_revision=state.revision,
-        # Bringing an answer back does not count as a hop.
-        hops=turn.hops + (0 if event.mode is HandoffMode.ANSWER else 1),
+        # Bringing an answer back does not count as a hop, nor does a person's part.
+        hops=turn.hops + (0 if event.mode is HandoffMode.ANSWER or event.to_person else 1),
         asker=event.from_agent if event.mode is HandoffMode.CONSULT else "",
         request_since=max(0, since - max(0, len(path) - PATH_MAX)),
         path_of_handoffs=_path_of_handoffs(turn, event),
@@ -543,26 +553,6 @@ def _cleared(state: SessionState, *, sent_home: bool) -> SessionState:
         sent_home=sent_home,
         suggestion=None,
     )
-
-
-def _evolve_suggestion(
-    state: SessionState, event: ev.SwitchSuggested | ev.SwitchAnswered
-) -> SessionState:
-    if isinstance(event, ev.SwitchSuggested):
-        offered = OpenSuggestion(
-            suggestion_id=event.suggestion_id,
-            agent_id=event.agent_id,
-            message_revision=state.revision,
-            request_id=event.request_id,
-            confidence=event.confidence,
-        )
-        return replace(state, suggestion=offered)
-    if event.accepted:
-        return replace(state, suggestion=None)
-    others = tuple(rest for rest in state.rests if rest.agent_id != event.agent_id)
-    declined = Rest(event.agent_id, SUGGESTION_REST_MESSAGES)
-    kept = (*others, declined)[-SUGGESTION_REST_MESSAGES:]
-    return replace(state, suggestion=None, rests=kept)
 
 
 def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:

@@ -125,6 +125,18 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     rejects: bool = False
 
 
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The person who has claimed the conversation of an agent of kind human, and until when.
+
+    claimant: "" = the last claim ended at claimed_us, and the conversation waits again.
+    """
+
+    agent_id: str
+    claimant: str
+    claimed_us: int
+    expire_us: int = 0
+
+
 class Strand(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task with what hangs on it: who has it, whom that interrupted, its turns and its approval.
 
@@ -150,6 +162,7 @@ class Strand(msgspec.Struct, frozen=True, omit_defaults=True):
     suggestion: OpenSuggestion | None = None
     expired: bool = False
     sent_home: bool = False
+    claim: Claim | None = None
 
     @property
     def task_id(self) -> str:

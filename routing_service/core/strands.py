@@ -299,7 +299,11 @@ def parked_due_us(strand: Strand, registry: Registry) -> int:
     """Return when something of a parked task falls due. Idle and lock time-outs stand still."""
     limits = registry.limits
     times = [strand.since_us + limits.parked_timeout_us]
-    times += [deadline_us(turn, registry) for turn in strand.open_turns]
+    times += [
+        deadline_us(turn, registry)
+        for turn in strand.open_turns
+        if turn.holder not in registry.people
+    ]
     if strand.task is not None and strand.task.expire_us is not None:
         times.append(strand.task.expire_us)
     if strand.approval is not None and strand.approval.expire_us is not None:

@@ -100,7 +100,7 @@ def inquiry(draft: Draft, line: RouteLine, *, mid_task: bool) -> TopicInquiry | 
     """
     state, topics = draft.state, draft.registry.topics
     is_locked = False
-    if not line.asks_topic:
+    if not line.asks_topic or state.active_id in draft.registry.people:
         return TopicOutcome.OTHER_RULE
     if state.active is None:
         if state.sent_home:

@@ -108,10 +108,10 @@ def answer_command(
 
 
 def reachable_agents(draft: Draft) -> tuple[str, ...]:
-    """Return the specialists that this session's user may be with, in the registry's order."""
+    """Return the agents that this session's user may be with, in the registry's order."""
     return tuple(
         agent.agent_id
-        for agent in draft.registry.specialists
+        for agent in draft.registry.answering
         if agent_is_reachable(agent, draft.state)
     )
 

@@ -20,6 +20,8 @@ from routing_service.core.registry import (
     APPROVAL_EXPIRES_MIN_US,
     AUTO_OFF_WINDOW_MAX_US,
     AUTO_OFF_WINDOW_MIN_US,
+    CLAIM_TIMEOUT_MAX_US,
+    CLAIM_TIMEOUT_MIN_US,
     DAY_US,
     HOUR_US,
     IDLE_TIMEOUT_MAX_US,
@@ -219,6 +221,7 @@ def check_references(document: Document) -> list[FileProblem]:
         problems += _check_targets(path, agent, ids, agents, document)
         problems += _check_duration((*path, "idle_timeout"), agent, _IDLE_RANGE, document)
         problems += _check_duration((*path, "turn_timeout"), agent, _TURN_RANGE, document)
+        problems += _check_person(path, agent, document)
         for key in ("name", "description", "on_complete_message"):
             problems += _check_locales((*path, key), agent.get(key), default_locale, document)
     return problems
@@ -239,7 +242,7 @@ def _check_approvals(data: dict[str, Any], document: Document) -> Iterator[FileP
         carried = [
             str(agent.get("id"))
             for _, agent in agent_entries(data)
-            if agent.get("kind") != "system" and agent.get("delivery") != "inbox"
+            if agent.get("kind") not in ("system", "human") and agent.get("delivery") != "inbox"
         ]
         if carried:
             message = (
@@ -258,6 +261,23 @@ def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[Fil
         yield document.problem(("topics", "when_unsure"), message, "write suggest or agent")
 
 
+_PERSON_KEYS = ("claim_timeout",)
+
+
+def _check_person(path: Path, agent: dict[str, Any], document: Document) -> Iterator[FileProblem]:
+    """Find what only people have on another agent, and a delivery that does not reach people."""
+    yield from _check_duration((*path, "claim_timeout"), agent, _CLAIM_RANGE, document)
+    if agent.get("kind") != "human":
+        for key in _PERSON_KEYS:
+            if key in agent:
+                message = f"{key} is of agents of kind human, and this is none"
+                yield document.problem((*path, key), message, "remove it, or write kind: human")
+    elif agent.get("delivery") == "caller":
+        message = "delivery is caller, and people take conversations from an inbox"
+        yield document.problem((*path, "delivery"), message, "leave it out, or write inbox")
+
+
+_CLAIM_RANGE = (CLAIM_TIMEOUT_MIN_US, CLAIM_TIMEOUT_MAX_US, "1s to 30d")
 _TURN_RANGE = (TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US, "1s to 1d")
 _PARKED_RANGE = (PARKED_TIMEOUT_MIN_US, PARKED_TIMEOUT_MAX_US, "1s to 365d")
 _IDLE_RANGE = (IDLE_TIMEOUT_MIN_US, IDLE_TIMEOUT_MAX_US, "1s to 365d")
@@ -315,7 +335,7 @@ def _check_home_agent(
 ) -> Iterator[FileProblem]:
     role = "the supervisor" if key == "supervisor" else "the default agent"
     kind = "supervisor" if key == "supervisor" else "specialist"
-    if agent.get("kind", kind) in {"supervisor", "specialist", "system"} - {kind}:
+    if agent.get("kind", kind) in {"supervisor", "specialist", "system", "human"} - {kind}:
         message = f"{role} cannot be of kind {agent['kind']}"
         yield document.problem((*path, "kind"), message, f"write {kind}, or leave the key out")
     if agent.get("enabled") is False:

@@ -53,6 +53,17 @@ _NO_EFFECT_ON_SUPERVISOR = (
 )
 
 
+_NO_EFFECT_ON_PEOPLE = (
+    "asks_in_prose",
+    "examples",
+    "idle_timeout",
+    "markers",
+    "steps",
+    "turn_timeout",
+    "turns_max",
+)
+
+
 def _warn_without_effect(
     agent: Agent,
     written: Mapping[str, Any],
@@ -79,13 +90,18 @@ def _warn_without_effect(
         message = f"{label} is user_selectable, but a system agent refuses every handoff"
         remedy = "remove user_selectable, or make it a specialist"
         yield document.problem((*path, "user_selectable"), message, remedy, on_key=True)
+    if agent.kind is AgentKind.HUMAN:
+        for key in _NO_EFFECT_ON_PEOPLE:
+            if key in written:
+                message = f"{key} has no effect on people"
+                yield document.problem((*path, key), message, "remove the key", on_key=True)
     for i, target_id in enumerate(written.get("handoff_to", ())):
         target = registry.agents[target_id]
         if target is agent or target.kind is AgentKind.SYSTEM:
             why = "is itself" if target is agent else "is a system agent"
             message = f'{label} may never hand over to "{target_id}", which {why}'
             yield document.problem((*path, "handoff_to", i), message, "remove it from the list")
-    if not agent.description and agent.kind is AgentKind.SPECIALIST:
+    if not agent.description and agent.kind in (AgentKind.SPECIALIST, AgentKind.HUMAN):
         message = f"{label} has no description"
         remedy = "say what it is for: supervisors and users choose by it"
         yield document.problem(path, message, remedy)
@@ -184,8 +200,9 @@ def _warn_unreachable(
         message = "there is no enabled specialist to hand a conversation to"
         yield document.problem(("agents",), message, "add one", on_key=True)
     reached = _reachable(registry)
-    for agent in registry.specialists:
-        by_topic = registry.topics.mode_to(agent) != "off"
+    for agent in registry.answering:
+        is_human = agent.kind is AgentKind.HUMAN
+        by_topic = registry.topics.mode_to(agent) != "off" and not is_human
         if agent.enabled and agent.agent_id not in reached and not by_topic:
             message = (
                 f'no conversation can reach agent "{agent.agent_id}": no reachable agent '
@@ -198,15 +215,15 @@ def _warn_unreachable(
 def _reachable(registry: Registry) -> set[str]:
     """Return the agents that messages can reach, from the home agent and from users."""
     waiting = [registry.home_agent_id]
-    waiting += [a.agent_id for a in registry.specialists if a.user_selectable]
-    specialists = [a.agent_id for a in registry.specialists]
+    waiting += [a.agent_id for a in registry.answering if a.user_selectable]
+    answering = [a.agent_id for a in registry.answering]
     reached: set[str] = set()
     while waiting:
         agent = registry.agents[waiting.pop()]
         if agent.agent_id in reached or not agent.enabled:
             continue
         reached.add(agent.agent_id)
-        waiting += specialists if agent.handoff_to is None else agent.handoff_to
+        waiting += answering if agent.handoff_to is None else agent.handoff_to
         waiting += [agent.on_complete_agent_id] if agent.on_complete_agent_id else []
     return reached
 

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from agent_routing.v1 import handoff_pb2, session_event_pb2
 from routing_service.core import events as ev
+from routing_service.core.claim_events import ClaimEvent
 from routing_service.core.commands import HandoffPlan, SuggestionPlan
 from routing_service.core.vocabulary import Initiator, RouteReason
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards
+from routing_service.rpc.claim_mapping import fill_claim
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
@@ -243,7 +245,15 @@ def _fill(
             made.turn_abandoned.request_id = event.request_id
             made.turn_abandoned.agent.CopyFrom(cards.card(event.agent_id, ""))
             made.turn_abandoned.cause = _ABANDON_CAUSES[event.cause]
-        case ev.TurnExtended() | ev.StepsReported() | ev.MessageQueued() | ev.MessageDequeued():
+        case (
+            ev.TurnExtended()
+            | ev.StepsReported()
+            | ev.MessageQueued()
+            | ev.MessageDequeued()
+            | ev.Claimed()
+            | ev.ClaimReleased()
+            | ev.TurnAnswered()
+        ):
             _fill_work(made, event, cards)
         case ev.TurnCompleted():
             _fill_completed(made.turn_completed, event, stored, time_us, cards)
@@ -380,11 +390,13 @@ def _fill_approval(
 
 def _fill_work(
     made: session_event_pb2.SessionEvent,
-    event: ev.TurnExtended | ev.StepsReported | ev.MessageQueued | ev.MessageDequeued,
+    event: ev.TurnExtended | ev.StepsReported | ev.MessageQueued | ev.MessageDequeued | ClaimEvent,
     cards: AgentCards,
 ) -> None:
-    """Fill in what a worker said of its turn; the steps themselves depend on the reader."""
+    """Fill in what a worker or person said of a turn; the steps themselves depend on the reader."""
     match event:
+        case ev.Claimed() | ev.ClaimReleased() | ev.TurnAnswered():
+            fill_claim(made, event, cards)
         case ev.MessageQueued():
             made.message_queued.request_id = event.request_id
         case ev.MessageDequeued():

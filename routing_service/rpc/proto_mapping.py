@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from google.protobuf import duration_pb2, struct_pb2, timestamp_pb2
+from msgspec.structs import replace
 
 from agent_routing.v1 import (
     clear_scope_pb2,
@@ -349,6 +350,12 @@ def turn_out(
         outcome = OUTCOMES[record.outcome]
     elif record.is_abandoned:
         outcome = turn_pb2.TURN_OUTCOME_ABANDONED
+    elif record.answered_by:
+        # By itself: every dispatch pays for each field of its history.
+        plain = replace(record, answered_by="")
+        made = turn_out(plain, with_steps=with_steps, with_content=with_content)
+        made.outcome, made.answered_by = turn_pb2.TURN_OUTCOME_ANSWERED, record.answered_by
+        return made
     return turn_pb2.Turn(
         request_id=record.request_id,
         parent_request_id=record.parent_request_id,
@@ -409,7 +416,9 @@ def expected_revision(
     request: routing_service_pb2.RouteRequest
     | routing_service_pb2.SetActiveAgentRequest
     | routing_service_pb2.ClearActiveAgentRequest
-    | routing_service_pb2.CancelTaskRequest,
+    | routing_service_pb2.CancelTaskRequest
+    | routing_service_pb2.ClaimTurnRequest
+    | routing_service_pb2.ReleaseTurnRequest,
 ) -> int | None:
     """Return the revision that a request is conditional on; None if it has no condition."""
     return request.expected_revision if request.HasField("expected_revision") else None

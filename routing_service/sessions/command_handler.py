@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from os import urandom
 from typing import Final, TypeVar
 
 import tenacity
@@ -29,7 +28,6 @@ from routing_service.core.commands import (
 from routing_service.core.decide import Decided, decide_case, view
 from routing_service.core.erased_owner import SALT_BYTES
 from routing_service.core.errors import RoutingError, session_erased, unknown_session
-from routing_service.core.expiry import next_due_us
 from routing_service.core.facts import NO_FACTS, facts_needed
 from routing_service.core.history import TurnRecord
 from routing_service.core.inbox import InboxPlace
@@ -41,6 +39,7 @@ from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.ids import new_uuid7
+from routing_service.sessions.appends import append_of
 from routing_service.sessions.approval_reads import ApprovalReads
 from routing_service.sessions.audit_archive import archive
 from routing_service.sessions.audit_log import AuditLog, Operator
@@ -56,7 +55,7 @@ from routing_service.sessions.calls import (
 )
 from routing_service.sessions.decision_inputs import DecisionInputs
 from routing_service.sessions.dispatch_history import DispatchHistory, routed_message
-from routing_service.sessions.inbox_entries import waiting_entries, with_entries
+from routing_service.sessions.inbox_entries import waiting_entries
 from routing_service.sessions.inbox_turns import InboxTurns
 from routing_service.sessions.next_messages import NextMessages
 from routing_service.sessions.refusals import (
@@ -78,15 +77,10 @@ from routing_service.sessions.session_reads import SessionReads
 from routing_service.sessions.stickiness_switch import Stickiness, by_stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
 from routing_service.sessions.turn_history import TurnHistory
-from routing_service.storage.audit_chain import SALT_BYTES as LINK_SALT_BYTES
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     ERASE_USER,
-    EVENTS_VERSION,
-    StoredEvents,
     decode_events,
-    encode_linked,
-    encode_state,
 )
 from routing_service.storage.store import (
     Append,
@@ -164,7 +158,9 @@ class CommandHandler:
         self.reads = SessionReads(store, self.turns)
         self.tasks = TaskRows(store)
         self._history = DispatchHistory(self.turns, registry)
-        self.inbox = InboxTurns(store, self._cache, self.reads, self._history, registry)
+        self.inbox = InboxTurns(
+            store, self._cache, self.reads, self._history, registry, clock_us=clock_us
+        )
         self.approvals = ApprovalReads(store, self._cache, self.reads, clock_us)
         self._inputs = DecisionInputs(store, self._cache, self._history, self.turns, topics)
 
@@ -376,7 +372,7 @@ class CommandHandler:
             if isinstance(command, _BY_STICKINESS):
                 stickiness = await self._stickiness(call.key.tenant)
                 if not stickiness.is_plain:
-                    command = by_stickiness(stickiness, call, command, state)
+                    command = by_stickiness(stickiness, call, command, state, registry)
             elif call.deciding is not None:
                 call = as_voter(call, call.deciding, state)
             case = open_case(state, command, registry, now_us, session_id=call.key.session_id)
@@ -461,7 +457,7 @@ class CommandHandler:
             status = await self.tasks.status_after(key, decision.task_id, state, tasks)
         made = Made(call, decided, registry, state.revision, turns, status)
         answer = make_answer(made)
-        append, chain = _append(made, answer, before, tasks, hot.chain)
+        append, chain = append_of(made, answer, before, tasks, hot.chain)
         try:
             await self._store.append(append)
         except (StoreUnavailable, asyncio.CancelledError):
@@ -543,58 +539,3 @@ class CommandHandler:
             return ()
         await self._cache.load_fold(key, hot)
         return tuple(hot.fold.records) if hot.fold else ()
-
-
-def _append(
-    made: Made, answer: Answer, before: SessionState | None, tasks: tuple[TaskRow, ...], prev: bytes
-) -> tuple[Append, bytes]:
-    """Return the write of a decision and its answer, and the hash of its change.
-
-    prev: the hash of the change before.
-    """
-    call = made.call
-    decided = made.decided
-    state = decided.state
-    actor = call.subject
-    user_id = call.access.user_id
-    revision = state.revision
-    events, chain = encode_linked(
-        StoredEvents(
-            EVENTS_VERSION,
-            decided.decision.events,  # type: ignore[arg-type]  # Tuples are stored as lists are.
-            decided.active_after,  # type: ignore[arg-type]
-            user_id,
-            state.registry_version,
-            # The content-free form has no users: a user who acts for itself is named once.
-            "" if actor == user_id else actor,
-            call.trace_id,
-            prev,
-            urandom(LINK_SALT_BYTES),
-        ),
-        (call.key, revision, decided.now_us, call.method, call.request_id, call.actor),
-        answer.stored,
-    )
-    append = Append(
-        call.key,
-        revision - 1,
-        Change(
-            revision,
-            decided.now_us,
-            call.method,
-            call.request_id,
-            call.actor,
-            call.fingerprint,
-            events,
-            answer.stored,
-        ),
-        encode_state(state, chain),
-        # An interrupted erasure finds the session by its user when it is called again.
-        state.owner or (before.owner if state.erased and before else ""),
-        tasks,
-        next_due_us(state, made.registry),
-        before.create_us if before else None,
-    )
-    if tasks or made.registry.has_inboxes or state.has_work:
-        # What begins, votes on or ends an approval writes its task's row.
-        append = with_entries(append, before, state, made.registry)
-    return append, chain

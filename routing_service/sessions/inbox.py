@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.core.registry import Agent
+from routing_service.core.registry import Agent, AgentKind
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.inbox_entries import place_at
 from routing_service.sessions.inbox_turns import WaitingTurn
@@ -414,10 +414,10 @@ class Inbox:
         return None
 
     def _is_served(self, agent_id: str) -> bool:
-        """Say whether an agent's turns are offered: those of a disabled one wait."""
+        """Say whether an agent's turns are offered: those of a disabled one, or of people, wait."""
         assert self._handler is not None
         agent: Agent | None = self._handler.registry.agent(agent_id)
-        return agent is None or agent.enabled
+        return agent is None or (agent.enabled and agent.kind is not AgentKind.HUMAN)
 
     async def _offer_all(self, queue: _Queue, free: list[QueueItem]) -> None:
         watches = [watch for watch in queue.watches if watch.room > 0]

@@ -11,9 +11,11 @@ import structlog
 
 from routing_service.core import events as ev
 from routing_service.core.commands import DispatchPlan
+from routing_service.core.decide import view
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.history import TurnRecord
-from routing_service.core.inbox import find_live, find_waiting, place_of
+from routing_service.core.inbox import find_live, find_waiting, place_of, waiting_places
+from routing_service.core.people import turns_of_person
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.sessions.calls import Call
@@ -50,6 +52,18 @@ class HeldTurn(msgspec.Struct, frozen=True):
     turn: OpenTurn
 
 
+class WaitingConversation(msgspec.Struct, frozen=True):
+    """A session that waits in an inbox, with the requests that wait in it, the oldest first.
+
+    is_claimable: a person has the conversation; not of agents, nor of a task that is parked.
+    """
+
+    key: SessionKey
+    state: SessionState
+    requests: list[tuple[DispatchPlan, ev.MessageRouted | None]]
+    is_claimable: bool
+
+
 class InboxTurns:
     """The waiting turns of one store's sessions."""
 
@@ -60,8 +74,11 @@ class InboxTurns:
         reads: SessionReads,
         history: DispatchHistory,
         registry: Callable[[], Registry],
+        *,
+        clock_us: Callable[[], int],
     ) -> None:
         """Read through a cache of sessions."""
+        self._clock_us = clock_us
         self._store = store
         self._cache = cache
         self._reads = reads
@@ -84,6 +101,44 @@ class InboxTurns:
             home_id = self._registry().home_agent_id
             history = await self._history.past_turns(hot, call, plan, state.revision, home_id)
         return WaitingTurn(state, turn, plan, message, history)
+
+    async def waiting(
+        self, tenant: str, agent_id: str, after: QueueEntry | None, count: int
+    ) -> list[tuple[QueueEntry, WaitingConversation | None]]:
+        """Return up to count entries of an inbox after one of them, the longest waiting first.
+
+        Each with what it stands for; None for one that waits no longer, which is removed, and for a
+        session that cannot be read, which is logged. Raises StoreError.
+        """
+        items = await self._store.read_queue(tenant, agent_id, after, count)
+        found: list[tuple[QueueEntry, WaitingConversation | None]] = []
+        for at in range(0, len(items), READS_AT_ONCE):
+            entries = [item.entry for item in items[at : at + READS_AT_ONCE]]
+            read = await asyncio.gather(*(self._conversation(tenant, entry) for entry in entries))
+            found += zip(entries, read, strict=True)
+        return found
+
+    async def _conversation(self, tenant: str, entry: QueueEntry) -> WaitingConversation | None:
+        key = SessionKey(tenant, entry.session_id)
+        registry = self._registry()
+        try:
+            async with self._cache.hold(key) as hot:
+                state = await self._cache.current(key, hot)
+                place = place_at(entry)
+                if state is None or place not in waiting_places(state, registry):
+                    await self._store.mend_queue(tenant, (), (entry,))
+                    return None
+                state = view(state, registry, self._clock_us())
+                turns = turns_of_person(state, registry)
+                is_parked = all(place_of(turn) != place for turn in turns)
+                if is_parked:
+                    turn = find_waiting(state, place)
+                    turns = (turn,) if turn is not None else ()
+                requests = [await self._reads.open_dispatch(key, turn) for turn in turns]
+        except (StoreCorrupt, SchemaTooNew) as error:
+            _log.warning("inbox_entry_not_read", session_id=entry.session_id, error=str(error))
+            return None
+        return WaitingConversation(key, state, requests, is_claimable=not is_parked)
 
     async def list(
         self, tenant: str, queue: str, after: QueueEntry | None, count: int
@@ -108,7 +163,11 @@ class InboxTurns:
         except (StoreCorrupt, SchemaTooNew) as error:
             _log.warning("inbox_turn_not_read", session_id=key.session_id, error=str(error))
             return None
-        turn = find_waiting(state, place_at(item.entry))
+        place = place_at(item.entry)
+        turn = find_waiting(state, place)
+        if turn is None and state is not None and place in waiting_places(state, self._registry()):
+            # The first of a person's turns, which is not the live one.
+            turn = next((each for each in state.open_turns if place_of(each) == place), None)
         return HeldTurn(item, state, turn) if state is not None and turn is not None else None
 
     async def put_back(self, key: SessionKey, entries: tuple[QueueEntry, ...]) -> None:

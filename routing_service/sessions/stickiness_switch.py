@@ -20,6 +20,8 @@ import msgspec
 from msgspec.structs import replace
 
 from routing_service.core.commands import Command, CompleteTurn, RouteMessage, SetActiveAgent
+from routing_service.core.people import is_with_person
+from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.sessions.audit_log import NO_SESSION, Operator
 from routing_service.sessions.calls import Call
@@ -308,8 +310,14 @@ def by_stickiness(
     call: Call,
     command: RouteMessage | SetActiveAgent | CompleteTurn,
     state: SessionState | None,
+    registry: Registry,
 ) -> Command:
-    """Return a command with what the switch says about its session."""
+    """Return a command with what the switch says about its session.
+
+    A person keeps the conversation until it is handed back, whatever the switch says.
+    """
+    if state is not None and is_with_person(state, registry):
+        return command
     enabled = _sticks(stickiness, call, command, state)
     if isinstance(command, RouteMessage):
         is_stale = state is not None and stickiness.is_stale(state.last_used_us)

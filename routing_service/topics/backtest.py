@@ -336,7 +336,7 @@ class _SessionReview:
                     self.waiting.pop(event.root_request_id, None)
                 else:
                     return self._settled(event.root_request_id, event.agent_id)
-            case ev.TurnAbandoned():
+            case ev.TurnAbandoned() | ev.TurnAnswered():
                 self.waiting.pop(event.root_request_id, None)
             case ev.SwitchSuggested():
                 # One is open at a time; of one that nobody answered nothing is known.

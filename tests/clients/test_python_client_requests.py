@@ -239,6 +239,24 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         expected_revision=9,
         validate_only=True,
     )
+    await client.list_waiting_page("desk", page_size=5, page_token="t")
+    await client.claim_turn(
+        "chat-42",
+        "desk",
+        claimant="bea",
+        take_over=True,
+        user_id="ana",
+        request_id=REQUEST_ID,
+        expected_revision=9,
+    )
+    await client.release_turn(
+        "chat-42",
+        "desk",
+        claimant="bea",
+        user_id="ana",
+        request_id=REQUEST_ID,
+        expected_revision=9,
+    )
     await client.status("chat-42", user_id="ana", task_id=TASK_ID)
     await client.resume_task(
         TASK_ID,

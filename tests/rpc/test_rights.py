@@ -38,6 +38,8 @@ from tests.rpc.test_web_listener import Connect, Watcher
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rights.md"
 
+PEOPLE = "  - {id: people, name: People, description: They help, kind: human}\n"
+
 SECRET = "the secret of ana"
 
 CALLERS = {
@@ -105,6 +107,9 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         "KeepTurn, as support": pb.KeepTurnRequest(
             **whose, request_id=open_request, agent_id="support", release=True
         ),
+        "ListWaiting, of sales": pb.ListWaitingRequest(agent_id="sales"),
+        "ClaimTurn, of people": pb.ClaimTurnRequest(**whose, agent_id="people"),
+        "ReleaseTurn, of people": pb.ReleaseTurnRequest(**whose, agent_id="people"),
         "ResumeTask": pb.ResumeTaskRequest(
             session_id=f"{session_id}-paused",
             user_id=user_id,
@@ -166,7 +171,7 @@ ROWS = tuple(requests("s", "", ("", ""), ""))
 @pytest.fixture
 async def service(tmp_path):
     """A help desk where callers sign in."""
-    async with serving_signed_in(tmp_path, DESK, store="memory:") as running:
+    async with serving_signed_in(tmp_path, DESK + PEOPLE, store="memory:") as running:
         yield running
 
 
@@ -311,7 +316,7 @@ async def everywhere(tmp_path: Path):
     """A server where callers sign in, with every listener that it can have."""
     listeners = ("admin_listen", "web_listen", "probe_listen", "metrics_listen")
     given = dict.fromkeys(listeners, "127.0.0.1:0")
-    async with serving_signed_in(tmp_path, DESK, store="memory:", **given) as running:
+    async with serving_signed_in(tmp_path, DESK + PEOPLE, store="memory:", **given) as running:
         yield running
 
 

@@ -28,11 +28,11 @@ from routing_service.core.decide import Decided, decide
 from routing_service.core.facts import NO_FACTS, Facts, OfferedMessage, TopicVerdict
 from routing_service.core.registry import Registry
 from routing_service.core.session import (
-    SUGGESTION_REST_MESSAGES,
     OpenTurn,
     SessionState,
     apply_change,
 )
+from routing_service.core.suggestion_fold import SUGGESTION_REST_MESSAGES
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     ClearScope,

@@ -60,6 +60,9 @@ MESSAGES = {
     "Verdict": "rule allowed detail",
     "CancelTaskRequest": "session_id user_id task_id request_id reason expected_revision",
     "CancelTaskResponse": "session_id task_id request_id revision previous_agent agent",
+    "ClaimTurnResponse": "session_id task_id request_id revision claim taken_from",
+    "ReleaseTurnResponse": "session_id task_id request_id revision released_from",
+    "Claim": "agent claimant claim_time expire_time",
     "ClearActiveAgentRequest": "session_id user_id request_id scope reason expected_revision",
     "ClearActiveAgentResponse": "session_id task_id request_id revision previous_agent agent",
     "StatusRequest": "session_id user_id",
@@ -114,7 +117,7 @@ ENUMS = {
         "CONSULTED TOPIC_SWITCH EXPIRED AGENT_UNAVAILABLE STICKINESS_DISABLED TOPIC_UNSURE "
         "DEGRADED"
     ),
-    "AgentKind": "SUPERVISOR SPECIALIST SYSTEM",
+    "AgentKind": "SUPERVISOR SPECIALIST SYSTEM HUMAN",
     "Initiator": "SUPERVISOR AGENT USER OPERATOR TOPIC COMPLETION",
     "HandoffMode": "TRANSFER INTERLUDE CONSULT RETURN COMPLETION",
     "ClearScope": "ACTIVE_AGENT SESSION",
@@ -138,6 +141,9 @@ SERVICES = {
         "ReportDegraded": UNARY,
         "WatchInbox": WATCH,
         "KeepTurn": UNARY,
+        "ListWaiting": UNARY,
+        "ClaimTurn": UNARY,
+        "ReleaseTurn": UNARY,
         "ListApprovals": UNARY,
         "WatchApprovals": WATCH,
         "ListTasks": UNARY,
@@ -293,6 +299,8 @@ MUTATING = (
     "CancelTask",
     "CompleteTurn",
     "ResumeTask",
+    "ClaimTurn",
+    "ReleaseTurn",
 )
 
 

@@ -33,6 +33,9 @@ const (
 	AgentKind_AGENT_KIND_SPECIALIST AgentKind = 2
 	// An internal agent (a guard, a summariser): it takes no messages and no handoffs.
 	AgentKind_AGENT_KIND_SYSTEM AgentKind = 3
+	// People, such as a help desk. Its conversations wait in its inbox until one of them claims them
+	// (ListWaiting, ClaimTurn). No topic brings users to it.
+	AgentKind_AGENT_KIND_HUMAN AgentKind = 4
 )
 
 // Enum value maps for AgentKind.
@@ -42,12 +45,14 @@ var (
 		1: "AGENT_KIND_SUPERVISOR",
 		2: "AGENT_KIND_SPECIALIST",
 		3: "AGENT_KIND_SYSTEM",
+		4: "AGENT_KIND_HUMAN",
 	}
 	AgentKind_value = map[string]int32{
 		"AGENT_KIND_UNSPECIFIED": 0,
 		"AGENT_KIND_SUPERVISOR":  1,
 		"AGENT_KIND_SPECIALIST":  2,
 		"AGENT_KIND_SYSTEM":      3,
+		"AGENT_KIND_HUMAN":       4,
 	}
 )
 
@@ -206,12 +211,13 @@ const file_agent_routing_v1_agent_proto_rawDesc = "" +
 	"\x05color\x18\x05 \x01(\tR\x05color\x12/\n" +
 	"\x04kind\x18\x06 \x01(\x0e2\x1b.agent_routing.v1.AgentKindR\x04kind\x12'\n" +
 	"\x0fuser_selectable\x18\a \x01(\bR\x0euserSelectable\x12\x18\n" +
-	"\aenabled\x18\b \x01(\bR\aenabled*t\n" +
+	"\aenabled\x18\b \x01(\bR\aenabled*\x8a\x01\n" +
 	"\tAgentKind\x12\x1a\n" +
 	"\x16AGENT_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15AGENT_KIND_SUPERVISOR\x10\x01\x12\x19\n" +
 	"\x15AGENT_KIND_SPECIALIST\x10\x02\x12\x15\n" +
-	"\x11AGENT_KIND_SYSTEM\x10\x03B\xaa\x01\n" +
+	"\x11AGENT_KIND_SYSTEM\x10\x03\x12\x14\n" +
+	"\x10AGENT_KIND_HUMAN\x10\x04B\xaa\x01\n" +
 	"\x0fagentrouting.v1B\n" +
 	"AgentProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 

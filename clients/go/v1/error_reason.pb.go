@@ -281,6 +281,16 @@ const (
 	// Example: "request \"018f…\" cannot be decided by this caller: the credential has no role or
 	// scope \"treasurer\"".
 	ErrorReason_ERROR_REASON_APPROVER_REFUSED ErrorReason = 37
+	// Another person has claimed the conversation.
+	//
+	// Metadata: session_id, agent_id, claimant.
+	// Example: "session \"chat-42\" was claimed by \"bea\"; take it over to act in it".
+	ErrorReason_ERROR_REASON_CLAIMED ErrorReason = 38
+	// The conversation is not with the agent for which it was to be claimed.
+	//
+	// Metadata: session_id, agent_id.
+	// Example: "session \"chat-42\" is not with agent \"desk\"; it was answered or handed on".
+	ErrorReason_ERROR_REASON_NOTHING_TO_CLAIM ErrorReason = 39
 )
 
 // Enum value maps for ErrorReason.
@@ -324,6 +334,8 @@ var (
 		35: "ERROR_REASON_STORE_FORMAT",
 		36: "ERROR_REASON_APPROVAL_DECIDED",
 		37: "ERROR_REASON_APPROVER_REFUSED",
+		38: "ERROR_REASON_CLAIMED",
+		39: "ERROR_REASON_NOTHING_TO_CLAIM",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -364,6 +376,8 @@ var (
 		"ERROR_REASON_STORE_FORMAT":        35,
 		"ERROR_REASON_APPROVAL_DECIDED":    36,
 		"ERROR_REASON_APPROVER_REFUSED":    37,
+		"ERROR_REASON_CLAIMED":             38,
+		"ERROR_REASON_NOTHING_TO_CLAIM":    39,
 	}
 )
 
@@ -398,7 +412,7 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xaf\x1f\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\x92!\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12k\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x1aG\xba\xbe\x18C\b\x03\x1a?Generate the client from this contract, and send text as UTF-8.\x12e\n" +
@@ -439,7 +453,9 @@ const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\x17ERROR_REASON_LEASE_LOST\x10\"\x1aX\xba\xbe\x18T\b\t\x1aPStop working on the turn: another worker has it, or it needs no answer any more.\x12x\n" +
 	"\x19ERROR_REASON_STORE_FORMAT\x10#\x1aY\xba\xbe\x18U\b\t\x1aQRaise the store's format once no older replica is left, or leave the feature out.\x12`\n" +
 	"\x1dERROR_REASON_APPROVAL_DECIDED\x10$\x1a=\xba\xbe\x189\b\t\x1a5Nothing needs to be done: show which decision stands.\x12u\n" +
-	"\x1dERROR_REASON_APPROVER_REFUSED\x10%\x1aR\xba\xbe\x18N\b\a\x1aJLet another person decide, or sign in with a credential that has the role.B\xb0\x01\n" +
+	"\x1dERROR_REASON_APPROVER_REFUSED\x10%\x1aR\xba\xbe\x18N\b\a\x1aJLet another person decide, or sign in with a credential that has the role.\x12s\n" +
+	"\x14ERROR_REASON_CLAIMED\x10&\x1aY\xba\xbe\x18U\b\t\x1aQLeave the conversation to that person, or take it over: ClaimTurn with take_over.\x12l\n" +
+	"\x1dERROR_REASON_NOTHING_TO_CLAIM\x10'\x1aI\xba\xbe\x18E\b\t\x1aARead the inbox again: the conversation was answered or handed on.B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

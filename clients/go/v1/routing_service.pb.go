@@ -1524,7 +1524,9 @@ type StatusResponse struct {
 	QueuedRequestIds []string `protobuf:"bytes,19,rep,name=queued_request_ids,json=queuedRequestIds,proto3" json:"queued_request_ids,omitempty"`
 	// The open tasks that are parked, in the order in which they were. Their open turns are in
 	// open_requests too.
-	ParkedTasks   []*ParkedTask `protobuf:"bytes,20,rep,name=parked_tasks,json=parkedTasks,proto3" json:"parked_tasks,omitempty"`
+	ParkedTasks []*ParkedTask `protobuf:"bytes,20,rep,name=parked_tasks,json=parkedTasks,proto3" json:"parked_tasks,omitempty"`
+	// The person who has claimed the conversation. Unset if nobody has.
+	Claim         *Claim `protobuf:"bytes,21,opt,name=claim,proto3" json:"claim,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1699,6 +1701,13 @@ func (x *StatusResponse) GetParkedTasks() []*ParkedTask {
 	return nil
 }
 
+func (x *StatusResponse) GetClaim() *Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
 // An open task that waits while the conversation goes on without it. It comes forward again when a
 // message names it, by "/task" and its number, or when its agent waits for an answer and nothing else is
 // left in the foreground.
@@ -1792,6 +1801,79 @@ func (x *ParkedTask) GetQueuedRequestIds() []string {
 	return nil
 }
 
+// A conversation that a person has claimed.
+type Claim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent of kind human that has the conversation.
+	Agent *Agent `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The person: the subject of the credential that claimed it. Without sign-in as the caller said.
+	Claimant string `protobuf:"bytes,2,opt,name=claimant,proto3" json:"claimant,omitempty"`
+	// When it was claimed.
+	ClaimTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=claim_time,json=claimTime,proto3" json:"claim_time,omitempty"`
+	// When the claim ends by itself.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Claim) Reset() {
+	*x = Claim{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claim) ProtoMessage() {}
+
+func (x *Claim) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
+func (*Claim) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Claim) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *Claim) GetClaimant() string {
+	if x != nil {
+		return x.Claimant
+	}
+	return ""
+}
+
+func (x *Claim) GetClaimTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClaimTime
+	}
+	return nil
+}
+
+func (x *Claim) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
 // A request that waits for an approval. Decide it with ResumeTask.
 type PendingApproval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1825,7 +1907,7 @@ type PendingApproval struct {
 
 func (x *PendingApproval) Reset() {
 	*x = PendingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +1919,7 @@ func (x *PendingApproval) String() string {
 func (*PendingApproval) ProtoMessage() {}
 
 func (x *PendingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[11]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +1932,7 @@ func (x *PendingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingApproval.ProtoReflect.Descriptor instead.
 func (*PendingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{11}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PendingApproval) GetTaskId() string {
@@ -1949,7 +2031,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +2043,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[12]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +2056,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{12}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Frame) GetAgent() *Agent {
@@ -2060,7 +2142,7 @@ type CompleteTurnRequest struct {
 
 func (x *CompleteTurnRequest) Reset() {
 	*x = CompleteTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2154,7 @@ func (x *CompleteTurnRequest) String() string {
 func (*CompleteTurnRequest) ProtoMessage() {}
 
 func (x *CompleteTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[13]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2167,7 @@ func (x *CompleteTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTurnRequest.ProtoReflect.Descriptor instead.
 func (*CompleteTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{13}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CompleteTurnRequest) GetSessionId() string {
@@ -2267,7 +2349,7 @@ type ProceedOutcome struct {
 
 func (x *ProceedOutcome) Reset() {
 	*x = ProceedOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2361,7 @@ func (x *ProceedOutcome) String() string {
 func (*ProceedOutcome) ProtoMessage() {}
 
 func (x *ProceedOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[14]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2374,7 @@ func (x *ProceedOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProceedOutcome.ProtoReflect.Descriptor instead.
 func (*ProceedOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{14}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{15}
 }
 
 // The agent asked the user a question.
@@ -2306,7 +2388,7 @@ type FollowUpOutcome struct {
 
 func (x *FollowUpOutcome) Reset() {
 	*x = FollowUpOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2400,7 @@ func (x *FollowUpOutcome) String() string {
 func (*FollowUpOutcome) ProtoMessage() {}
 
 func (x *FollowUpOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[15]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2413,7 @@ func (x *FollowUpOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowUpOutcome.ProtoReflect.Descriptor instead.
 func (*FollowUpOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{15}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *FollowUpOutcome) GetTimeout() *durationpb.Duration {
@@ -2355,7 +2437,7 @@ type CompleteOutcome struct {
 
 func (x *CompleteOutcome) Reset() {
 	*x = CompleteOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2449,7 @@ func (x *CompleteOutcome) String() string {
 func (*CompleteOutcome) ProtoMessage() {}
 
 func (x *CompleteOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2462,7 @@ func (x *CompleteOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteOutcome.ProtoReflect.Descriptor instead.
 func (*CompleteOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CompleteOutcome) GetSummary() string {
@@ -2417,7 +2499,7 @@ type HandoffOutcome struct {
 
 func (x *HandoffOutcome) Reset() {
 	*x = HandoffOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2511,7 @@ func (x *HandoffOutcome) String() string {
 func (*HandoffOutcome) ProtoMessage() {}
 
 func (x *HandoffOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2524,7 @@ func (x *HandoffOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffOutcome.ProtoReflect.Descriptor instead.
 func (*HandoffOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HandoffOutcome) GetAgentId() string {
@@ -2494,7 +2576,7 @@ type ApprovalNeededOutcome struct {
 
 func (x *ApprovalNeededOutcome) Reset() {
 	*x = ApprovalNeededOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2588,7 @@ func (x *ApprovalNeededOutcome) String() string {
 func (*ApprovalNeededOutcome) ProtoMessage() {}
 
 func (x *ApprovalNeededOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2601,7 @@ func (x *ApprovalNeededOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalNeededOutcome.ProtoReflect.Descriptor instead.
 func (*ApprovalNeededOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ApprovalNeededOutcome) GetPrompt() string {
@@ -2547,7 +2629,7 @@ type FailureOutcome struct {
 
 func (x *FailureOutcome) Reset() {
 	*x = FailureOutcome{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2641,7 @@ func (x *FailureOutcome) String() string {
 func (*FailureOutcome) ProtoMessage() {}
 
 func (x *FailureOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2654,7 @@ func (x *FailureOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailureOutcome.ProtoReflect.Descriptor instead.
 func (*FailureOutcome) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FailureOutcome) GetMessage() string {
@@ -2618,7 +2700,7 @@ type CompleteTurnResponse struct {
 
 func (x *CompleteTurnResponse) Reset() {
 	*x = CompleteTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2712,7 @@ func (x *CompleteTurnResponse) String() string {
 func (*CompleteTurnResponse) ProtoMessage() {}
 
 func (x *CompleteTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2725,7 @@ func (x *CompleteTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompleteTurnResponse.ProtoReflect.Descriptor instead.
 func (*CompleteTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CompleteTurnResponse) GetSessionId() string {
@@ -2758,7 +2840,7 @@ type ResumeTaskRequest struct {
 
 func (x *ResumeTaskRequest) Reset() {
 	*x = ResumeTaskRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2852,7 @@ func (x *ResumeTaskRequest) String() string {
 func (*ResumeTaskRequest) ProtoMessage() {}
 
 func (x *ResumeTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2865,7 @@ func (x *ResumeTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTaskRequest.ProtoReflect.Descriptor instead.
 func (*ResumeTaskRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResumeTaskRequest) GetSessionId() string {
@@ -2860,7 +2942,7 @@ type ResumeTaskResponse struct {
 
 func (x *ResumeTaskResponse) Reset() {
 	*x = ResumeTaskResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +2954,7 @@ func (x *ResumeTaskResponse) String() string {
 func (*ResumeTaskResponse) ProtoMessage() {}
 
 func (x *ResumeTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +2967,7 @@ func (x *ResumeTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeTaskResponse.ProtoReflect.Descriptor instead.
 func (*ResumeTaskResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResumeTaskResponse) GetSessionId() string {
@@ -2961,7 +3043,7 @@ type CancelTaskRequest struct {
 
 func (x *CancelTaskRequest) Reset() {
 	*x = CancelTaskRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3055,7 @@ func (x *CancelTaskRequest) String() string {
 func (*CancelTaskRequest) ProtoMessage() {}
 
 func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3068,7 @@ func (x *CancelTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskRequest.ProtoReflect.Descriptor instead.
 func (*CancelTaskRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelTaskRequest) GetSessionId() string {
@@ -3059,7 +3141,7 @@ type CancelTaskResponse struct {
 
 func (x *CancelTaskResponse) Reset() {
 	*x = CancelTaskResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3071,7 +3153,7 @@ func (x *CancelTaskResponse) String() string {
 func (*CancelTaskResponse) ProtoMessage() {}
 
 func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3084,7 +3166,7 @@ func (x *CancelTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelTaskResponse.ProtoReflect.Descriptor instead.
 func (*CancelTaskResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelTaskResponse) GetSessionId() string {
@@ -3152,7 +3234,7 @@ type ListTasksRequest struct {
 
 func (x *ListTasksRequest) Reset() {
 	*x = ListTasksRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3246,7 @@ func (x *ListTasksRequest) String() string {
 func (*ListTasksRequest) ProtoMessage() {}
 
 func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3259,7 @@ func (x *ListTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksRequest.ProtoReflect.Descriptor instead.
 func (*ListTasksRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListTasksRequest) GetSessionId() string {
@@ -3235,7 +3317,7 @@ type ListTasksResponse struct {
 
 func (x *ListTasksResponse) Reset() {
 	*x = ListTasksResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3247,7 +3329,7 @@ func (x *ListTasksResponse) String() string {
 func (*ListTasksResponse) ProtoMessage() {}
 
 func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3260,7 +3342,7 @@ func (x *ListTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTasksResponse.ProtoReflect.Descriptor instead.
 func (*ListTasksResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListTasksResponse) GetTasks() []*Task {
@@ -3307,7 +3389,7 @@ type ListTurnsRequest struct {
 
 func (x *ListTurnsRequest) Reset() {
 	*x = ListTurnsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3319,7 +3401,7 @@ func (x *ListTurnsRequest) String() string {
 func (*ListTurnsRequest) ProtoMessage() {}
 
 func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3332,7 +3414,7 @@ func (x *ListTurnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsRequest.ProtoReflect.Descriptor instead.
 func (*ListTurnsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListTurnsRequest) GetSessionId() string {
@@ -3404,7 +3486,7 @@ type ListTurnsResponse struct {
 
 func (x *ListTurnsResponse) Reset() {
 	*x = ListTurnsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3498,7 @@ func (x *ListTurnsResponse) String() string {
 func (*ListTurnsResponse) ProtoMessage() {}
 
 func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3511,7 @@ func (x *ListTurnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTurnsResponse.ProtoReflect.Descriptor instead.
 func (*ListTurnsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListTurnsResponse) GetTurns() []*Turn {
@@ -3471,7 +3553,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3565,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3578,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAgentsRequest) GetSessionId() string {
@@ -3555,7 +3637,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3567,7 +3649,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3580,7 +3662,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -3629,7 +3711,7 @@ type ReportDegradedRequest struct {
 
 func (x *ReportDegradedRequest) Reset() {
 	*x = ReportDegradedRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3723,7 @@ func (x *ReportDegradedRequest) String() string {
 func (*ReportDegradedRequest) ProtoMessage() {}
 
 func (x *ReportDegradedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3736,7 @@ func (x *ReportDegradedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDegradedRequest.ProtoReflect.Descriptor instead.
 func (*ReportDegradedRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ReportDegradedRequest) GetTurns() []*DegradedTurn {
@@ -3699,7 +3781,7 @@ type DegradedTurn struct {
 
 func (x *DegradedTurn) Reset() {
 	*x = DegradedTurn{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3711,7 +3793,7 @@ func (x *DegradedTurn) String() string {
 func (*DegradedTurn) ProtoMessage() {}
 
 func (x *DegradedTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3724,7 +3806,7 @@ func (x *DegradedTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DegradedTurn.ProtoReflect.Descriptor instead.
 func (*DegradedTurn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DegradedTurn) GetSessionId() string {
@@ -3822,7 +3904,7 @@ type ReportDegradedResponse struct {
 
 func (x *ReportDegradedResponse) Reset() {
 	*x = ReportDegradedResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +3916,7 @@ func (x *ReportDegradedResponse) String() string {
 func (*ReportDegradedResponse) ProtoMessage() {}
 
 func (x *ReportDegradedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +3929,7 @@ func (x *ReportDegradedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportDegradedResponse.ProtoReflect.Descriptor instead.
 func (*ReportDegradedResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ReportDegradedResponse) GetResults() []*DegradedTurnResult {
@@ -3876,7 +3958,7 @@ type DegradedTurnResult struct {
 
 func (x *DegradedTurnResult) Reset() {
 	*x = DegradedTurnResult{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3970,7 @@ func (x *DegradedTurnResult) String() string {
 func (*DegradedTurnResult) ProtoMessage() {}
 
 func (x *DegradedTurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +3983,7 @@ func (x *DegradedTurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DegradedTurnResult.ProtoReflect.Descriptor instead.
 func (*DegradedTurnResult) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DegradedTurnResult) GetSessionId() string {
@@ -3965,7 +4047,7 @@ type WatchSessionRequest struct {
 
 func (x *WatchSessionRequest) Reset() {
 	*x = WatchSessionRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3977,7 +4059,7 @@ func (x *WatchSessionRequest) String() string {
 func (*WatchSessionRequest) ProtoMessage() {}
 
 func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3990,7 +4072,7 @@ func (x *WatchSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionRequest.ProtoReflect.Descriptor instead.
 func (*WatchSessionRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchSessionRequest) GetSessionId() string {
@@ -4054,7 +4136,7 @@ type WatchSessionResponse struct {
 
 func (x *WatchSessionResponse) Reset() {
 	*x = WatchSessionResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4148,7 @@ func (x *WatchSessionResponse) String() string {
 func (*WatchSessionResponse) ProtoMessage() {}
 
 func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4161,7 @@ func (x *WatchSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSessionResponse.ProtoReflect.Descriptor instead.
 func (*WatchSessionResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchSessionResponse) GetKind() isWatchSessionResponse_Kind {
@@ -4183,7 +4265,7 @@ type TurnDelta struct {
 
 func (x *TurnDelta) Reset() {
 	*x = TurnDelta{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4195,7 +4277,7 @@ func (x *TurnDelta) String() string {
 func (*TurnDelta) ProtoMessage() {}
 
 func (x *TurnDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4208,7 +4290,7 @@ func (x *TurnDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnDelta.ProtoReflect.Descriptor instead.
 func (*TurnDelta) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TurnDelta) GetRequestId() string {
@@ -4270,7 +4352,7 @@ type TurnNote struct {
 
 func (x *TurnNote) Reset() {
 	*x = TurnNote{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4282,7 +4364,7 @@ func (x *TurnNote) String() string {
 func (*TurnNote) ProtoMessage() {}
 
 func (x *TurnNote) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4295,7 +4377,7 @@ func (x *TurnNote) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnNote.ProtoReflect.Descriptor instead.
 func (*TurnNote) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TurnNote) GetRequestId() string {
@@ -4337,7 +4419,7 @@ type RouteStreamRequest struct {
 
 func (x *RouteStreamRequest) Reset() {
 	*x = RouteStreamRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4349,7 +4431,7 @@ func (x *RouteStreamRequest) String() string {
 func (*RouteStreamRequest) ProtoMessage() {}
 
 func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4362,7 +4444,7 @@ func (x *RouteStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamRequest.ProtoReflect.Descriptor instead.
 func (*RouteStreamRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RouteStreamRequest) GetRoute() *RouteRequest {
@@ -4392,7 +4474,7 @@ type RouteStreamResponse struct {
 
 func (x *RouteStreamResponse) Reset() {
 	*x = RouteStreamResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4404,7 +4486,7 @@ func (x *RouteStreamResponse) String() string {
 func (*RouteStreamResponse) ProtoMessage() {}
 
 func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4417,7 +4499,7 @@ func (x *RouteStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteStreamResponse.ProtoReflect.Descriptor instead.
 func (*RouteStreamResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RouteStreamResponse) GetRequestId() string {
@@ -4504,7 +4586,7 @@ type WatchInboxRequest struct {
 
 func (x *WatchInboxRequest) Reset() {
 	*x = WatchInboxRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +4598,7 @@ func (x *WatchInboxRequest) String() string {
 func (*WatchInboxRequest) ProtoMessage() {}
 
 func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +4611,7 @@ func (x *WatchInboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxRequest.ProtoReflect.Descriptor instead.
 func (*WatchInboxRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchInboxRequest) GetAgentIds() []string {
@@ -4597,7 +4679,7 @@ type WatchInboxResponse struct {
 
 func (x *WatchInboxResponse) Reset() {
 	*x = WatchInboxResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4609,7 +4691,7 @@ func (x *WatchInboxResponse) String() string {
 func (*WatchInboxResponse) ProtoMessage() {}
 
 func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4622,7 +4704,7 @@ func (x *WatchInboxResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchInboxResponse.ProtoReflect.Descriptor instead.
 func (*WatchInboxResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchInboxResponse) GetKind() isWatchInboxResponse_Kind {
@@ -4696,7 +4778,7 @@ type InboxItem struct {
 
 func (x *InboxItem) Reset() {
 	*x = InboxItem{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +4790,7 @@ func (x *InboxItem) String() string {
 func (*InboxItem) ProtoMessage() {}
 
 func (x *InboxItem) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +4803,7 @@ func (x *InboxItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxItem.ProtoReflect.Descriptor instead.
 func (*InboxItem) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{43}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *InboxItem) GetSessionId() string {
@@ -4798,7 +4880,7 @@ type InboxHeartbeat struct {
 
 func (x *InboxHeartbeat) Reset() {
 	*x = InboxHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4810,7 +4892,7 @@ func (x *InboxHeartbeat) String() string {
 func (*InboxHeartbeat) ProtoMessage() {}
 
 func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4823,12 +4905,586 @@ func (x *InboxHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InboxHeartbeat.ProtoReflect.Descriptor instead.
 func (*InboxHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{44}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *InboxHeartbeat) GetResumeToken() string {
 	if x != nil {
 		return x.ResumeToken
+	}
+	return ""
+}
+
+// What waits in the inbox of one agent.
+type ListWaitingRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent. Required; the credential must speak for it, or be an operator's. One that the registry
+	// does not have any more is listed all the same.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// How many conversations to return, at most 100. 0: 50.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The next_page_token of the page before. Empty: from the longest waiting.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWaitingRequest) Reset() {
+	*x = ListWaitingRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWaitingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWaitingRequest) ProtoMessage() {}
+
+func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
+func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListWaitingRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ListWaitingRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListWaitingRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A page of conversations that wait.
+type ListWaitingResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The longest waiting first.
+	Entries []*WaitingConversation `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// For the next page. Empty: this was the last one.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListWaitingResponse) Reset() {
+	*x = ListWaitingResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListWaitingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListWaitingResponse) ProtoMessage() {}
+
+func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
+func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListWaitingResponse) GetEntries() []*WaitingConversation {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ListWaitingResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A conversation that waits in an inbox.
+type WaitingConversation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. Empty if it has none.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// What waits, the oldest first and without history: complete the last one, which answers those
+	// before. Agents that are not of kind human have one. An operator that does not speak for the agent
+	// gets them without texts.
+	OpenRequests []*Dispatch `protobuf:"bytes,3,rep,name=open_requests,json=openRequests,proto3" json:"open_requests,omitempty"`
+	// Since when the first of them waits.
+	DispatchTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=dispatch_time,json=dispatchTime,proto3" json:"dispatch_time,omitempty"`
+	// The person who has claimed it. Unset if nobody has, and for agents that are not of kind human.
+	Claim         *Claim `protobuf:"bytes,5,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingConversation) Reset() {
+	*x = WaitingConversation{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingConversation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingConversation) ProtoMessage() {}
+
+func (x *WaitingConversation) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingConversation.ProtoReflect.Descriptor instead.
+func (*WaitingConversation) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *WaitingConversation) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *WaitingConversation) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *WaitingConversation) GetOpenRequests() []*Dispatch {
+	if x != nil {
+		return x.OpenRequests
+	}
+	return nil
+}
+
+func (x *WaitingConversation) GetDispatchTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DispatchTime
+	}
+	return nil
+}
+
+func (x *WaitingConversation) GetClaim() *Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+// Claims a conversation.
+type ClaimTurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. See the service.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The agent of kind human that has the conversation. Required; the credential must speak for it, or
+	// be an operator's.
+	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Id of this request, which identifies a repeat. Empty: one is generated.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Who claims. With sign-in empty, or the credential's subject. Without sign-in required: 1-256 bytes
+	// as for user ids.
+	Claimant string `protobuf:"bytes,5,opt,name=claimant,proto3" json:"claimant,omitempty"`
+	// Take the conversation over from the person who has claimed it, who is named in the event. Default
+	// false: FAILED_PRECONDITION, CLAIMED.
+	TakeOver bool `protobuf:"varint,6,opt,name=take_over,json=takeOver,proto3" json:"take_over,omitempty"`
+	// The revision that the caller expects; if the session has another one: ABORTED,
+	// REVISION_MISMATCH. Unset: not checked.
+	ExpectedRevision *int64 `protobuf:"varint,7,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ClaimTurnRequest) Reset() {
+	*x = ClaimTurnRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimTurnRequest) ProtoMessage() {}
+
+func (x *ClaimTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimTurnRequest.ProtoReflect.Descriptor instead.
+func (*ClaimTurnRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ClaimTurnRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ClaimTurnRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ClaimTurnRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ClaimTurnRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ClaimTurnRequest) GetClaimant() string {
+	if x != nil {
+		return x.Claimant
+	}
+	return ""
+}
+
+func (x *ClaimTurnRequest) GetTakeOver() bool {
+	if x != nil {
+		return x.TakeOver
+	}
+	return false
+}
+
+func (x *ClaimTurnRequest) GetExpectedRevision() int64 {
+	if x != nil && x.ExpectedRevision != nil {
+		return *x.ExpectedRevision
+	}
+	return 0
+}
+
+// The claim as it stands.
+type ClaimTurnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The task of the conversation. Empty if it has none.
+	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request: given or generated.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The session's revision after the call.
+	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The claim.
+	Claim *Claim `protobuf:"bytes,5,opt,name=claim,proto3" json:"claim,omitempty"`
+	// The person from whom it was taken over. Empty if it was not claimed.
+	TakenFrom     string `protobuf:"bytes,6,opt,name=taken_from,json=takenFrom,proto3" json:"taken_from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimTurnResponse) Reset() {
+	*x = ClaimTurnResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimTurnResponse) ProtoMessage() {}
+
+func (x *ClaimTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimTurnResponse.ProtoReflect.Descriptor instead.
+func (*ClaimTurnResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ClaimTurnResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ClaimTurnResponse) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ClaimTurnResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ClaimTurnResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ClaimTurnResponse) GetClaim() *Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+func (x *ClaimTurnResponse) GetTakenFrom() string {
+	if x != nil {
+		return x.TakenFrom
+	}
+	return ""
+}
+
+// Gives a claim up.
+type ReleaseTurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. See the service.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The agent of kind human that has the conversation. Required; the credential must speak for it, or
+	// be an operator's. An operator releases the claim of any person.
+	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Id of this request, which identifies a repeat. Empty: one is generated.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Who has claimed it. As in ClaimTurnRequest.
+	Claimant string `protobuf:"bytes,5,opt,name=claimant,proto3" json:"claimant,omitempty"`
+	// The revision that the caller expects; if the session has another one: ABORTED,
+	// REVISION_MISMATCH. Unset: not checked.
+	ExpectedRevision *int64 `protobuf:"varint,6,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ReleaseTurnRequest) Reset() {
+	*x = ReleaseTurnRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseTurnRequest) ProtoMessage() {}
+
+func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseTurnRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseTurnRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ReleaseTurnRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnRequest) GetClaimant() string {
+	if x != nil {
+		return x.Claimant
+	}
+	return ""
+}
+
+func (x *ReleaseTurnRequest) GetExpectedRevision() int64 {
+	if x != nil && x.ExpectedRevision != nil {
+		return *x.ExpectedRevision
+	}
+	return 0
+}
+
+// What giving a claim up did.
+type ReleaseTurnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The task of the conversation. Empty if it has none.
+	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The request: given or generated.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The session's revision after the call.
+	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The person whose claim ended. Empty if it was not claimed.
+	ReleasedFrom  string `protobuf:"bytes,5,opt,name=released_from,json=releasedFrom,proto3" json:"released_from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseTurnResponse) Reset() {
+	*x = ReleaseTurnResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseTurnResponse) ProtoMessage() {}
+
+func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseTurnResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ReleaseTurnResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnResponse) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ReleaseTurnResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *ReleaseTurnResponse) GetReleasedFrom() string {
+	if x != nil {
+		return x.ReleasedFrom
 	}
 	return ""
 }
@@ -4873,7 +5529,7 @@ type KeepTurnRequest struct {
 
 func (x *KeepTurnRequest) Reset() {
 	*x = KeepTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4885,7 +5541,7 @@ func (x *KeepTurnRequest) String() string {
 func (*KeepTurnRequest) ProtoMessage() {}
 
 func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4898,7 +5554,7 @@ func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnRequest.ProtoReflect.Descriptor instead.
 func (*KeepTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{45}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *KeepTurnRequest) GetSessionId() string {
@@ -5028,7 +5684,7 @@ type AnswerDelta struct {
 
 func (x *AnswerDelta) Reset() {
 	*x = AnswerDelta{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5040,7 +5696,7 @@ func (x *AnswerDelta) String() string {
 func (*AnswerDelta) ProtoMessage() {}
 
 func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5053,7 +5709,7 @@ func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerDelta.ProtoReflect.Descriptor instead.
 func (*AnswerDelta) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{46}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *AnswerDelta) GetOffset() int64 {
@@ -5096,7 +5752,7 @@ type KeepTurnResponse struct {
 
 func (x *KeepTurnResponse) Reset() {
 	*x = KeepTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5108,7 +5764,7 @@ func (x *KeepTurnResponse) String() string {
 func (*KeepTurnResponse) ProtoMessage() {}
 
 func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5121,7 +5777,7 @@ func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnResponse.ProtoReflect.Descriptor instead.
 func (*KeepTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{47}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *KeepTurnResponse) GetStatus() KeepTurnStatus {
@@ -5181,7 +5837,7 @@ type ListApprovalsRequest struct {
 
 func (x *ListApprovalsRequest) Reset() {
 	*x = ListApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5193,7 +5849,7 @@ func (x *ListApprovalsRequest) String() string {
 func (*ListApprovalsRequest) ProtoMessage() {}
 
 func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5206,7 +5862,7 @@ func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{48}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListApprovalsRequest) GetAgentId() string {
@@ -5257,7 +5913,7 @@ type ListApprovalsResponse struct {
 
 func (x *ListApprovalsResponse) Reset() {
 	*x = ListApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5269,7 +5925,7 @@ func (x *ListApprovalsResponse) String() string {
 func (*ListApprovalsResponse) ProtoMessage() {}
 
 func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5282,7 +5938,7 @@ func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{49}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListApprovalsResponse) GetApprovals() []*WaitingApproval {
@@ -5319,7 +5975,7 @@ type WaitingApproval struct {
 
 func (x *WaitingApproval) Reset() {
 	*x = WaitingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5331,7 +5987,7 @@ func (x *WaitingApproval) String() string {
 func (*WaitingApproval) ProtoMessage() {}
 
 func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5344,7 +6000,7 @@ func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingApproval.ProtoReflect.Descriptor instead.
 func (*WaitingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{50}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WaitingApproval) GetSessionId() string {
@@ -5399,7 +6055,7 @@ type WatchApprovalsRequest struct {
 
 func (x *WatchApprovalsRequest) Reset() {
 	*x = WatchApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5411,7 +6067,7 @@ func (x *WatchApprovalsRequest) String() string {
 func (*WatchApprovalsRequest) ProtoMessage() {}
 
 func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5424,7 +6080,7 @@ func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{51}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WatchApprovalsRequest) GetAgentId() string {
@@ -5472,7 +6128,7 @@ type WatchApprovalsResponse struct {
 
 func (x *WatchApprovalsResponse) Reset() {
 	*x = WatchApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5484,7 +6140,7 @@ func (x *WatchApprovalsResponse) String() string {
 func (*WatchApprovalsResponse) ProtoMessage() {}
 
 func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5497,7 +6153,7 @@ func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{52}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchApprovalsResponse) GetKind() isWatchApprovalsResponse_Kind {
@@ -5573,7 +6229,7 @@ type EndedApproval struct {
 
 func (x *EndedApproval) Reset() {
 	*x = EndedApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5585,7 +6241,7 @@ func (x *EndedApproval) String() string {
 func (*EndedApproval) ProtoMessage() {}
 
 func (x *EndedApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5598,7 +6254,7 @@ func (x *EndedApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedApproval.ProtoReflect.Descriptor instead.
 func (*EndedApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{53}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *EndedApproval) GetSessionId() string {
@@ -5626,7 +6282,7 @@ type ApprovalsHeartbeat struct {
 
 func (x *ApprovalsHeartbeat) Reset() {
 	*x = ApprovalsHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5638,7 +6294,7 @@ func (x *ApprovalsHeartbeat) String() string {
 func (*ApprovalsHeartbeat) ProtoMessage() {}
 
 func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5651,7 +6307,7 @@ func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalsHeartbeat.ProtoReflect.Descriptor instead.
 func (*ApprovalsHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{54}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ApprovalsHeartbeat) GetIsComplete() bool {
@@ -5781,7 +6437,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x17\n" +
-	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\xc9\b\n" +
+	"\atask_id\x18\x03 \x01(\tR\x06taskId\"\xf8\b\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
@@ -5809,7 +6465,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"suggestion\x18\x12 \x01(\v2\x1c.agent_routing.v1.SuggestionR\n" +
 	"suggestion\x12,\n" +
 	"\x12queued_request_ids\x18\x13 \x03(\tR\x10queuedRequestIds\x12?\n" +
-	"\fparked_tasks\x18\x14 \x03(\v2\x1c.agent_routing.v1.ParkedTaskR\vparkedTasks\x1a?\n" +
+	"\fparked_tasks\x18\x14 \x03(\v2\x1c.agent_routing.v1.ParkedTaskR\vparkedTasks\x12-\n" +
+	"\x05claim\x18\x15 \x01(\v2\x17.agent_routing.v1.ClaimR\x05claim\x1a?\n" +
 	"\x11TurnsByAgentEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\x93\x02\n" +
@@ -5820,7 +6477,14 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x16\n" +
 	"\x06locked\x18\x04 \x01(\bR\x06locked\x12L\n" +
 	"\x10pending_approval\x18\x05 \x01(\v2!.agent_routing.v1.PendingApprovalR\x0fpendingApproval\x12,\n" +
-	"\x12queued_request_ids\x18\x06 \x03(\tR\x10queuedRequestIds\"\xbe\x03\n" +
+	"\x12queued_request_ids\x18\x06 \x03(\tR\x10queuedRequestIds\"\xca\x01\n" +
+	"\x05Claim\x12-\n" +
+	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x1a\n" +
+	"\bclaimant\x18\x02 \x01(\tR\bclaimant\x129\n" +
+	"\n" +
+	"claim_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tclaimTime\x12;\n" +
+	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"\xbe\x03\n" +
 	"\x0fPendingApproval\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x1d\n" +
 	"\n" +
@@ -6083,7 +6747,61 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\vsteps_known\x18\t \x01(\x05R\n" +
 	"stepsKnown\"3\n" +
 	"\x0eInboxHeartbeat\x12!\n" +
-	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\"\x92\x03\n" +
+	"\fresume_token\x18\x01 \x01(\tR\vresumeToken\"k\n" +
+	"\x12ListWaitingRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"~\n" +
+	"\x13ListWaitingResponse\x12?\n" +
+	"\aentries\x18\x01 \x03(\v2%.agent_routing.v1.WaitingConversationR\aentries\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfe\x01\n" +
+	"\x13WaitingConversation\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12?\n" +
+	"\ropen_requests\x18\x03 \x03(\v2\x1a.agent_routing.v1.DispatchR\fopenRequests\x12?\n" +
+	"\rdispatch_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchTime\x12-\n" +
+	"\x05claim\x18\x05 \x01(\v2\x17.agent_routing.v1.ClaimR\x05claim\"\x85\x02\n" +
+	"\x10ClaimTurnRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x19\n" +
+	"\bagent_id\x18\x03 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x1a\n" +
+	"\bclaimant\x18\x05 \x01(\tR\bclaimant\x12\x1b\n" +
+	"\ttake_over\x18\x06 \x01(\bR\btakeOver\x120\n" +
+	"\x11expected_revision\x18\a \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x12_expected_revision\"\xd4\x01\n" +
+	"\x11ClaimTurnResponse\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12-\n" +
+	"\x05claim\x18\x05 \x01(\v2\x17.agent_routing.v1.ClaimR\x05claim\x12\x1d\n" +
+	"\n" +
+	"taken_from\x18\x06 \x01(\tR\ttakenFrom\"\xea\x01\n" +
+	"\x12ReleaseTurnRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x19\n" +
+	"\bagent_id\x18\x03 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x1a\n" +
+	"\bclaimant\x18\x05 \x01(\tR\bclaimant\x120\n" +
+	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x12_expected_revision\"\xad\x01\n" +
+	"\x13ReleaseTurnResponse\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12#\n" +
+	"\rreleased_from\x18\x05 \x01(\tR\freleasedFrom\"\x92\x03\n" +
 	"\x0fKeepTurnRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6185,7 +6903,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x1cKEEP_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15KEEP_TURN_STATUS_KEPT\x10\x01\x12\x1f\n" +
 	"\x1bKEEP_TURN_STATUS_LEASE_LOST\x10\x02\x12%\n" +
-	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\xaa\f\n" +
+	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\xb8\x0e\n" +
 	"\x0eRoutingService\x12H\n" +
 	"\x05Route\x12\x1e.agent_routing.v1.RouteRequest\x1a\x1f.agent_routing.v1.RouteResponse\x12c\n" +
 	"\x0eSetActiveAgent\x12'.agent_routing.v1.SetActiveAgentRequest\x1a(.agent_routing.v1.SetActiveAgentResponse\x12i\n" +
@@ -6204,7 +6922,10 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\fWatchSession\x12%.agent_routing.v1.WatchSessionRequest\x1a&.agent_routing.v1.WatchSessionResponse0\x01\x12Y\n" +
 	"\n" +
 	"WatchInbox\x12#.agent_routing.v1.WatchInboxRequest\x1a$.agent_routing.v1.WatchInboxResponse0\x01\x12Q\n" +
-	"\bKeepTurn\x12!.agent_routing.v1.KeepTurnRequest\x1a\".agent_routing.v1.KeepTurnResponse\x12`\n" +
+	"\bKeepTurn\x12!.agent_routing.v1.KeepTurnRequest\x1a\".agent_routing.v1.KeepTurnResponse\x12Z\n" +
+	"\vListWaiting\x12$.agent_routing.v1.ListWaitingRequest\x1a%.agent_routing.v1.ListWaitingResponse\x12T\n" +
+	"\tClaimTurn\x12\".agent_routing.v1.ClaimTurnRequest\x1a#.agent_routing.v1.ClaimTurnResponse\x12Z\n" +
+	"\vReleaseTurn\x12$.agent_routing.v1.ReleaseTurnRequest\x1a%.agent_routing.v1.ReleaseTurnResponse\x12`\n" +
 	"\rListApprovals\x12&.agent_routing.v1.ListApprovalsRequest\x1a'.agent_routing.v1.ListApprovalsResponse\x12e\n" +
 	"\x0eWatchApprovals\x12'.agent_routing.v1.WatchApprovalsRequest\x1a(.agent_routing.v1.WatchApprovalsResponse0\x01\x12^\n" +
 	"\vRouteStream\x12$.agent_routing.v1.RouteStreamRequest\x1a%.agent_routing.v1.RouteStreamResponse(\x010\x01B\xb3\x01\n" +
@@ -6223,7 +6944,7 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
@@ -6242,225 +6963,248 @@ var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(*StatusRequest)(nil),            // 14: agent_routing.v1.StatusRequest
 	(*StatusResponse)(nil),           // 15: agent_routing.v1.StatusResponse
 	(*ParkedTask)(nil),               // 16: agent_routing.v1.ParkedTask
-	(*PendingApproval)(nil),          // 17: agent_routing.v1.PendingApproval
-	(*Frame)(nil),                    // 18: agent_routing.v1.Frame
-	(*CompleteTurnRequest)(nil),      // 19: agent_routing.v1.CompleteTurnRequest
-	(*ProceedOutcome)(nil),           // 20: agent_routing.v1.ProceedOutcome
-	(*FollowUpOutcome)(nil),          // 21: agent_routing.v1.FollowUpOutcome
-	(*CompleteOutcome)(nil),          // 22: agent_routing.v1.CompleteOutcome
-	(*HandoffOutcome)(nil),           // 23: agent_routing.v1.HandoffOutcome
-	(*ApprovalNeededOutcome)(nil),    // 24: agent_routing.v1.ApprovalNeededOutcome
-	(*FailureOutcome)(nil),           // 25: agent_routing.v1.FailureOutcome
-	(*CompleteTurnResponse)(nil),     // 26: agent_routing.v1.CompleteTurnResponse
-	(*ResumeTaskRequest)(nil),        // 27: agent_routing.v1.ResumeTaskRequest
-	(*ResumeTaskResponse)(nil),       // 28: agent_routing.v1.ResumeTaskResponse
-	(*CancelTaskRequest)(nil),        // 29: agent_routing.v1.CancelTaskRequest
-	(*CancelTaskResponse)(nil),       // 30: agent_routing.v1.CancelTaskResponse
-	(*ListTasksRequest)(nil),         // 31: agent_routing.v1.ListTasksRequest
-	(*ListTasksResponse)(nil),        // 32: agent_routing.v1.ListTasksResponse
-	(*ListTurnsRequest)(nil),         // 33: agent_routing.v1.ListTurnsRequest
-	(*ListTurnsResponse)(nil),        // 34: agent_routing.v1.ListTurnsResponse
-	(*ListAgentsRequest)(nil),        // 35: agent_routing.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 36: agent_routing.v1.ListAgentsResponse
-	(*ReportDegradedRequest)(nil),    // 37: agent_routing.v1.ReportDegradedRequest
-	(*DegradedTurn)(nil),             // 38: agent_routing.v1.DegradedTurn
-	(*ReportDegradedResponse)(nil),   // 39: agent_routing.v1.ReportDegradedResponse
-	(*DegradedTurnResult)(nil),       // 40: agent_routing.v1.DegradedTurnResult
-	(*WatchSessionRequest)(nil),      // 41: agent_routing.v1.WatchSessionRequest
-	(*WatchSessionResponse)(nil),     // 42: agent_routing.v1.WatchSessionResponse
-	(*TurnDelta)(nil),                // 43: agent_routing.v1.TurnDelta
-	(*TurnNote)(nil),                 // 44: agent_routing.v1.TurnNote
-	(*RouteStreamRequest)(nil),       // 45: agent_routing.v1.RouteStreamRequest
-	(*RouteStreamResponse)(nil),      // 46: agent_routing.v1.RouteStreamResponse
-	(*WatchInboxRequest)(nil),        // 47: agent_routing.v1.WatchInboxRequest
-	(*WatchInboxResponse)(nil),       // 48: agent_routing.v1.WatchInboxResponse
-	(*InboxItem)(nil),                // 49: agent_routing.v1.InboxItem
-	(*InboxHeartbeat)(nil),           // 50: agent_routing.v1.InboxHeartbeat
-	(*KeepTurnRequest)(nil),          // 51: agent_routing.v1.KeepTurnRequest
-	(*AnswerDelta)(nil),              // 52: agent_routing.v1.AnswerDelta
-	(*KeepTurnResponse)(nil),         // 53: agent_routing.v1.KeepTurnResponse
-	(*ListApprovalsRequest)(nil),     // 54: agent_routing.v1.ListApprovalsRequest
-	(*ListApprovalsResponse)(nil),    // 55: agent_routing.v1.ListApprovalsResponse
-	(*WaitingApproval)(nil),          // 56: agent_routing.v1.WaitingApproval
-	(*WatchApprovalsRequest)(nil),    // 57: agent_routing.v1.WatchApprovalsRequest
-	(*WatchApprovalsResponse)(nil),   // 58: agent_routing.v1.WatchApprovalsResponse
-	(*EndedApproval)(nil),            // 59: agent_routing.v1.EndedApproval
-	(*ApprovalsHeartbeat)(nil),       // 60: agent_routing.v1.ApprovalsHeartbeat
-	nil,                              // 61: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 62: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 63: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 64: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 65: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 66: google.protobuf.Timestamp
-	(Delivery)(0),                    // 67: agent_routing.v1.Delivery
-	(*Dispatch)(nil),                 // 68: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 69: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 70: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 71: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 72: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 73: google.protobuf.Struct
-	(HandoffMode)(0),                 // 74: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 75: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 76: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 77: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 78: agent_routing.v1.Task
-	(*Step)(nil),                     // 79: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 80: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 81: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 82: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 83: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 84: agent_routing.v1.Turn
-	(*Change)(nil),                   // 85: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 86: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 87: google.rpc.Status
+	(*Claim)(nil),                    // 17: agent_routing.v1.Claim
+	(*PendingApproval)(nil),          // 18: agent_routing.v1.PendingApproval
+	(*Frame)(nil),                    // 19: agent_routing.v1.Frame
+	(*CompleteTurnRequest)(nil),      // 20: agent_routing.v1.CompleteTurnRequest
+	(*ProceedOutcome)(nil),           // 21: agent_routing.v1.ProceedOutcome
+	(*FollowUpOutcome)(nil),          // 22: agent_routing.v1.FollowUpOutcome
+	(*CompleteOutcome)(nil),          // 23: agent_routing.v1.CompleteOutcome
+	(*HandoffOutcome)(nil),           // 24: agent_routing.v1.HandoffOutcome
+	(*ApprovalNeededOutcome)(nil),    // 25: agent_routing.v1.ApprovalNeededOutcome
+	(*FailureOutcome)(nil),           // 26: agent_routing.v1.FailureOutcome
+	(*CompleteTurnResponse)(nil),     // 27: agent_routing.v1.CompleteTurnResponse
+	(*ResumeTaskRequest)(nil),        // 28: agent_routing.v1.ResumeTaskRequest
+	(*ResumeTaskResponse)(nil),       // 29: agent_routing.v1.ResumeTaskResponse
+	(*CancelTaskRequest)(nil),        // 30: agent_routing.v1.CancelTaskRequest
+	(*CancelTaskResponse)(nil),       // 31: agent_routing.v1.CancelTaskResponse
+	(*ListTasksRequest)(nil),         // 32: agent_routing.v1.ListTasksRequest
+	(*ListTasksResponse)(nil),        // 33: agent_routing.v1.ListTasksResponse
+	(*ListTurnsRequest)(nil),         // 34: agent_routing.v1.ListTurnsRequest
+	(*ListTurnsResponse)(nil),        // 35: agent_routing.v1.ListTurnsResponse
+	(*ListAgentsRequest)(nil),        // 36: agent_routing.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 37: agent_routing.v1.ListAgentsResponse
+	(*ReportDegradedRequest)(nil),    // 38: agent_routing.v1.ReportDegradedRequest
+	(*DegradedTurn)(nil),             // 39: agent_routing.v1.DegradedTurn
+	(*ReportDegradedResponse)(nil),   // 40: agent_routing.v1.ReportDegradedResponse
+	(*DegradedTurnResult)(nil),       // 41: agent_routing.v1.DegradedTurnResult
+	(*WatchSessionRequest)(nil),      // 42: agent_routing.v1.WatchSessionRequest
+	(*WatchSessionResponse)(nil),     // 43: agent_routing.v1.WatchSessionResponse
+	(*TurnDelta)(nil),                // 44: agent_routing.v1.TurnDelta
+	(*TurnNote)(nil),                 // 45: agent_routing.v1.TurnNote
+	(*RouteStreamRequest)(nil),       // 46: agent_routing.v1.RouteStreamRequest
+	(*RouteStreamResponse)(nil),      // 47: agent_routing.v1.RouteStreamResponse
+	(*WatchInboxRequest)(nil),        // 48: agent_routing.v1.WatchInboxRequest
+	(*WatchInboxResponse)(nil),       // 49: agent_routing.v1.WatchInboxResponse
+	(*InboxItem)(nil),                // 50: agent_routing.v1.InboxItem
+	(*InboxHeartbeat)(nil),           // 51: agent_routing.v1.InboxHeartbeat
+	(*ListWaitingRequest)(nil),       // 52: agent_routing.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),      // 53: agent_routing.v1.ListWaitingResponse
+	(*WaitingConversation)(nil),      // 54: agent_routing.v1.WaitingConversation
+	(*ClaimTurnRequest)(nil),         // 55: agent_routing.v1.ClaimTurnRequest
+	(*ClaimTurnResponse)(nil),        // 56: agent_routing.v1.ClaimTurnResponse
+	(*ReleaseTurnRequest)(nil),       // 57: agent_routing.v1.ReleaseTurnRequest
+	(*ReleaseTurnResponse)(nil),      // 58: agent_routing.v1.ReleaseTurnResponse
+	(*KeepTurnRequest)(nil),          // 59: agent_routing.v1.KeepTurnRequest
+	(*AnswerDelta)(nil),              // 60: agent_routing.v1.AnswerDelta
+	(*KeepTurnResponse)(nil),         // 61: agent_routing.v1.KeepTurnResponse
+	(*ListApprovalsRequest)(nil),     // 62: agent_routing.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),    // 63: agent_routing.v1.ListApprovalsResponse
+	(*WaitingApproval)(nil),          // 64: agent_routing.v1.WaitingApproval
+	(*WatchApprovalsRequest)(nil),    // 65: agent_routing.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),   // 66: agent_routing.v1.WatchApprovalsResponse
+	(*EndedApproval)(nil),            // 67: agent_routing.v1.EndedApproval
+	(*ApprovalsHeartbeat)(nil),       // 68: agent_routing.v1.ApprovalsHeartbeat
+	nil,                              // 69: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 70: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 71: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 72: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 73: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 74: google.protobuf.Timestamp
+	(Delivery)(0),                    // 75: agent_routing.v1.Delivery
+	(*Dispatch)(nil),                 // 76: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 77: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 78: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 79: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 80: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 81: google.protobuf.Struct
+	(HandoffMode)(0),                 // 82: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 83: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 84: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 85: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 86: agent_routing.v1.Task
+	(*Step)(nil),                     // 87: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 88: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 89: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 90: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 91: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 92: agent_routing.v1.Turn
+	(*Change)(nil),                   // 93: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 94: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 95: google.rpc.Status
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	65,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	61,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	66,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	67,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
-	68,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	69,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	70,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	73,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	69,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	74,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	75,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
+	76,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	77,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	78,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
 	8,   // 7: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
 	0,   // 8: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
 	9,   // 9: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	71,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	72,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	73,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	74,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	75,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	76,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	71,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	68,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	77,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	75,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	75,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	75,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	75,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	66,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	18,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	78,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	68,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	66,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	66,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	62,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	17,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	70,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	79,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	80,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	81,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	82,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	83,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	84,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	79,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	76,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	85,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	83,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	83,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	83,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	83,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	74,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	19,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	86,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	76,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	74,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	74,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	70,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	18,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	78,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
 	16,  // 32: agent_routing.v1.StatusResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTask
-	78,  // 33: agent_routing.v1.ParkedTask.task:type_name -> agent_routing.v1.Task
-	75,  // 34: agent_routing.v1.ParkedTask.agent:type_name -> agent_routing.v1.Agent
-	17,  // 35: agent_routing.v1.ParkedTask.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	75,  // 36: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	66,  // 37: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	73,  // 38: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
-	66,  // 39: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
-	75,  // 40: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	66,  // 41: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	65,  // 42: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	20,  // 43: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	21,  // 44: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	22,  // 45: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	23,  // 46: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	24,  // 47: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	25,  // 48: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	79,  // 49: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	80,  // 50: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	73,  // 51: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	74,  // 52: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	73,  // 53: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
-	81,  // 54: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	82,  // 55: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	68,  // 56: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	75,  // 57: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	71,  // 58: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	69,  // 59: agent_routing.v1.CompleteTurnResponse.notice:type_name -> agent_routing.v1.Reply
-	83,  // 60: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	68,  // 61: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	75,  // 62: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	75,  // 63: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
-	82,  // 64: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	78,  // 65: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	1,   // 66: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	84,  // 67: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	75,  // 68: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	63,  // 69: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	64,  // 70: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	38,  // 71: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	65,  // 72: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	65,  // 73: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	66,  // 74: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	40,  // 75: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
-	2,   // 76: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	80,  // 77: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	3,   // 78: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
-	85,  // 79: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	86,  // 80: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	43,  // 81: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
-	44,  // 82: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
-	6,   // 83: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	7,   // 84: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	87,  // 85: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	80,  // 86: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	80,  // 87: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	49,  // 88: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	50,  // 89: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	68,  // 90: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	80,  // 91: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	66,  // 92: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	66,  // 93: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
-	80,  // 94: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	79,  // 95: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
-	52,  // 96: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
-	5,   // 97: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	80,  // 98: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	66,  // 99: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
-	4,   // 100: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
-	56,  // 101: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
-	17,  // 102: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
-	80,  // 103: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	56,  // 104: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
-	59,  // 105: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
-	60,  // 106: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	6,   // 107: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	10,  // 108: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	12,  // 109: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	14,  // 110: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	19,  // 111: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	27,  // 112: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	29,  // 113: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
-	37,  // 114: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	31,  // 115: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	33,  // 116: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	35,  // 117: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	41,  // 118: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	47,  // 119: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	51,  // 120: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	54,  // 121: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	57,  // 122: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	45,  // 123: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	7,   // 124: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	11,  // 125: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	13,  // 126: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	15,  // 127: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	26,  // 128: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	28,  // 129: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	30,  // 130: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
-	39,  // 131: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	32,  // 132: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	34,  // 133: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	36,  // 134: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	42,  // 135: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	48,  // 136: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	53,  // 137: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	55,  // 138: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	58,  // 139: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	46,  // 140: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	124, // [124:141] is the sub-list for method output_type
-	107, // [107:124] is the sub-list for method input_type
-	107, // [107:107] is the sub-list for extension type_name
-	107, // [107:107] is the sub-list for extension extendee
-	0,   // [0:107] is the sub-list for field type_name
+	17,  // 33: agent_routing.v1.StatusResponse.claim:type_name -> agent_routing.v1.Claim
+	86,  // 34: agent_routing.v1.ParkedTask.task:type_name -> agent_routing.v1.Task
+	83,  // 35: agent_routing.v1.ParkedTask.agent:type_name -> agent_routing.v1.Agent
+	18,  // 36: agent_routing.v1.ParkedTask.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	83,  // 37: agent_routing.v1.Claim.agent:type_name -> agent_routing.v1.Agent
+	74,  // 38: agent_routing.v1.Claim.claim_time:type_name -> google.protobuf.Timestamp
+	74,  // 39: agent_routing.v1.Claim.expire_time:type_name -> google.protobuf.Timestamp
+	83,  // 40: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	74,  // 41: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	81,  // 42: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	74,  // 43: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	83,  // 44: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	74,  // 45: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	73,  // 46: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	21,  // 47: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	22,  // 48: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	23,  // 49: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	24,  // 50: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	25,  // 51: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	26,  // 52: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	87,  // 53: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	88,  // 54: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	81,  // 55: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	82,  // 56: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	81,  // 57: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	89,  // 58: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	90,  // 59: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	76,  // 60: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	83,  // 61: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	79,  // 62: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	77,  // 63: agent_routing.v1.CompleteTurnResponse.notice:type_name -> agent_routing.v1.Reply
+	91,  // 64: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	76,  // 65: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	83,  // 66: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	83,  // 67: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
+	90,  // 68: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	86,  // 69: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,   // 70: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	92,  // 71: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	83,  // 72: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	71,  // 73: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	72,  // 74: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	39,  // 75: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	73,  // 76: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	73,  // 77: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	74,  // 78: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	41,  // 79: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,   // 80: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	88,  // 81: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	3,   // 82: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
+	93,  // 83: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	94,  // 84: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	44,  // 85: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
+	45,  // 86: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
+	6,   // 87: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	7,   // 88: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	95,  // 89: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	88,  // 90: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	88,  // 91: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	50,  // 92: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	51,  // 93: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	76,  // 94: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	88,  // 95: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	74,  // 96: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	74,  // 97: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
+	54,  // 98: agent_routing.v1.ListWaitingResponse.entries:type_name -> agent_routing.v1.WaitingConversation
+	76,  // 99: agent_routing.v1.WaitingConversation.open_requests:type_name -> agent_routing.v1.Dispatch
+	74,  // 100: agent_routing.v1.WaitingConversation.dispatch_time:type_name -> google.protobuf.Timestamp
+	17,  // 101: agent_routing.v1.WaitingConversation.claim:type_name -> agent_routing.v1.Claim
+	17,  // 102: agent_routing.v1.ClaimTurnResponse.claim:type_name -> agent_routing.v1.Claim
+	88,  // 103: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	87,  // 104: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
+	60,  // 105: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
+	5,   // 106: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	88,  // 107: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	74,  // 108: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
+	4,   // 109: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
+	64,  // 110: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	18,  // 111: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	88,  // 112: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	64,  // 113: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	67,  // 114: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	68,  // 115: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	6,   // 116: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 117: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 118: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 119: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	20,  // 120: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	28,  // 121: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	30,  // 122: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
+	38,  // 123: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	32,  // 124: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	34,  // 125: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	36,  // 126: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	42,  // 127: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	48,  // 128: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	59,  // 129: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	52,  // 130: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
+	55,  // 131: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
+	57,  // 132: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
+	62,  // 133: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	65,  // 134: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	46,  // 135: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 136: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 137: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 138: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 139: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	27,  // 140: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	29,  // 141: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	31,  // 142: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
+	40,  // 143: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	33,  // 144: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	35,  // 145: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	37,  // 146: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	43,  // 147: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	49,  // 148: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	61,  // 149: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	53,  // 150: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
+	56,  // 151: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
+	58,  // 152: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
+	63,  // 153: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	66,  // 154: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	47,  // 155: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	136, // [136:156] is the sub-list for method output_type
+	116, // [116:136] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -6479,7 +7223,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 	file_agent_routing_v1_routing_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_agent_routing_v1_routing_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_agent_routing_v1_routing_service_proto_msgTypes[6].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[13].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*CompleteTurnRequest_Proceed)(nil),
 		(*CompleteTurnRequest_FollowUp)(nil),
 		(*CompleteTurnRequest_Complete)(nil),
@@ -6487,28 +7231,30 @@ func file_agent_routing_v1_routing_service_proto_init() {
 		(*CompleteTurnRequest_ApprovalNeeded)(nil),
 		(*CompleteTurnRequest_Failure)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[23].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[32].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[35].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[36].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[24].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[33].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[36].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[37].OneofWrappers = []any{
 		(*WatchSessionResponse_Change)(nil),
 		(*WatchSessionResponse_Heartbeat)(nil),
 		(*WatchSessionResponse_Delta)(nil),
 		(*WatchSessionResponse_Note)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[40].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[41].OneofWrappers = []any{
 		(*RouteStreamResponse_Route)(nil),
 		(*RouteStreamResponse_Error)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[42].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[43].OneofWrappers = []any{
 		(*WatchInboxResponse_Item)(nil),
 		(*WatchInboxResponse_Heartbeat)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[45].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[49].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[51].OneofWrappers = []any{}
+	file_agent_routing_v1_routing_service_proto_msgTypes[53].OneofWrappers = []any{
 		(*KeepTurnRequest_Extend)(nil),
 		(*KeepTurnRequest_Release)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[52].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[60].OneofWrappers = []any{
 		(*WatchApprovalsResponse_Waiting)(nil),
 		(*WatchApprovalsResponse_Ended)(nil),
 		(*WatchApprovalsResponse_Heartbeat)(nil),
@@ -6519,7 +7265,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   59,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,9 @@ const (
 	RoutingService_WatchSession_FullMethodName     = "/agent_routing.v1.RoutingService/WatchSession"
 	RoutingService_WatchInbox_FullMethodName       = "/agent_routing.v1.RoutingService/WatchInbox"
 	RoutingService_KeepTurn_FullMethodName         = "/agent_routing.v1.RoutingService/KeepTurn"
+	RoutingService_ListWaiting_FullMethodName      = "/agent_routing.v1.RoutingService/ListWaiting"
+	RoutingService_ClaimTurn_FullMethodName        = "/agent_routing.v1.RoutingService/ClaimTurn"
+	RoutingService_ReleaseTurn_FullMethodName      = "/agent_routing.v1.RoutingService/ReleaseTurn"
 	RoutingService_ListApprovals_FullMethodName    = "/agent_routing.v1.RoutingService/ListApprovals"
 	RoutingService_WatchApprovals_FullMethodName   = "/agent_routing.v1.RoutingService/WatchApprovals"
 	RoutingService_RouteStream_FullMethodName      = "/agent_routing.v1.RoutingService/RouteStream"
@@ -126,6 +129,20 @@ type RoutingServiceClient interface {
 	// Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
 	// of the answer while the agent works.
 	KeepTurn(ctx context.Context, in *KeepTurnRequest, opts ...grpc.CallOption) (*KeepTurnResponse, error)
+	// Lists the conversations that wait in the inbox of an agent, the longest waiting first, with who
+	// has claimed them. It takes no lease and changes nothing. For the people of an agent of kind human,
+	// and for operators.
+	ListWaiting(ctx context.Context, in *ListWaitingRequest, opts ...grpc.CallOption) (*ListWaitingResponse, error)
+	// Claims a conversation that an agent of kind human has, for the person who calls: the credential's
+	// subject. Until the claim ends only that person answers. Repeated by the same person it extends
+	// the claim once less than half of its time is left. Another person of the agent, or an operator,
+	// may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
+	// conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
+	// STORE_FORMAT until its format is raised.
+	ClaimTurn(ctx context.Context, in *ClaimTurnRequest, opts ...grpc.CallOption) (*ClaimTurnResponse, error)
+	// Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
+	// nothing changes and no error is returned.
+	ReleaseTurn(ctx context.Context, in *ReleaseTurnRequest, opts ...grpc.CallOption) (*ReleaseTurnResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the
 	// sessions. Decide one with ResumeTask. A store that an older release began answers
@@ -308,6 +325,36 @@ func (c *routingServiceClient) KeepTurn(ctx context.Context, in *KeepTurnRequest
 	return out, nil
 }
 
+func (c *routingServiceClient) ListWaiting(ctx context.Context, in *ListWaitingRequest, opts ...grpc.CallOption) (*ListWaitingResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListWaitingResponse)
+	err := c.cc.Invoke(ctx, RoutingService_ListWaiting_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *routingServiceClient) ClaimTurn(ctx context.Context, in *ClaimTurnRequest, opts ...grpc.CallOption) (*ClaimTurnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClaimTurnResponse)
+	err := c.cc.Invoke(ctx, RoutingService_ClaimTurn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *routingServiceClient) ReleaseTurn(ctx context.Context, in *ReleaseTurnRequest, opts ...grpc.CallOption) (*ReleaseTurnResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseTurnResponse)
+	err := c.cc.Invoke(ctx, RoutingService_ReleaseTurn_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *routingServiceClient) ListApprovals(ctx context.Context, in *ListApprovalsRequest, opts ...grpc.CallOption) (*ListApprovalsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListApprovalsResponse)
@@ -438,6 +485,20 @@ type RoutingServiceServer interface {
 	// Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
 	// of the answer while the agent works.
 	KeepTurn(context.Context, *KeepTurnRequest) (*KeepTurnResponse, error)
+	// Lists the conversations that wait in the inbox of an agent, the longest waiting first, with who
+	// has claimed them. It takes no lease and changes nothing. For the people of an agent of kind human,
+	// and for operators.
+	ListWaiting(context.Context, *ListWaitingRequest) (*ListWaitingResponse, error)
+	// Claims a conversation that an agent of kind human has, for the person who calls: the credential's
+	// subject. Until the claim ends only that person answers. Repeated by the same person it extends
+	// the claim once less than half of its time is left. Another person of the agent, or an operator,
+	// may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
+	// conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
+	// STORE_FORMAT until its format is raised.
+	ClaimTurn(context.Context, *ClaimTurnRequest) (*ClaimTurnResponse, error)
+	// Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
+	// nothing changes and no error is returned.
+	ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the
 	// sessions. Decide one with ResumeTask. A store that an older release began answers
@@ -503,6 +564,15 @@ func (UnimplementedRoutingServiceServer) WatchInbox(*WatchInboxRequest, grpc.Ser
 }
 func (UnimplementedRoutingServiceServer) KeepTurn(context.Context, *KeepTurnRequest) (*KeepTurnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method KeepTurn not implemented")
+}
+func (UnimplementedRoutingServiceServer) ListWaiting(context.Context, *ListWaitingRequest) (*ListWaitingResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListWaiting not implemented")
+}
+func (UnimplementedRoutingServiceServer) ClaimTurn(context.Context, *ClaimTurnRequest) (*ClaimTurnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClaimTurn not implemented")
+}
+func (UnimplementedRoutingServiceServer) ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseTurn not implemented")
 }
 func (UnimplementedRoutingServiceServer) ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListApprovals not implemented")
@@ -772,6 +842,60 @@ func _RoutingService_KeepTurn_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RoutingService_ListWaiting_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListWaitingRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).ListWaiting(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_ListWaiting_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).ListWaiting(ctx, req.(*ListWaitingRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RoutingService_ClaimTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClaimTurnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).ClaimTurn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_ClaimTurn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).ClaimTurn(ctx, req.(*ClaimTurnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RoutingService_ReleaseTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseTurnRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).ReleaseTurn(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_ReleaseTurn_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).ReleaseTurn(ctx, req.(*ReleaseTurnRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RoutingService_ListApprovals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListApprovalsRequest)
 	if err := dec(in); err != nil {
@@ -862,6 +986,18 @@ var RoutingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "KeepTurn",
 			Handler:    _RoutingService_KeepTurn_Handler,
+		},
+		{
+			MethodName: "ListWaiting",
+			Handler:    _RoutingService_ListWaiting_Handler,
+		},
+		{
+			MethodName: "ClaimTurn",
+			Handler:    _RoutingService_ClaimTurn_Handler,
+		},
+		{
+			MethodName: "ReleaseTurn",
+			Handler:    _RoutingService_ReleaseTurn_Handler,
 		},
 		{
 			MethodName: "ListApprovals",

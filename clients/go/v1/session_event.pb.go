@@ -525,6 +525,63 @@ func (DequeueCause) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{7}
 }
 
+// Why a claim ended.
+type ClaimReleaseCause int32
+
+const (
+	// Not set.
+	ClaimReleaseCause_CLAIM_RELEASE_CAUSE_UNSPECIFIED ClaimReleaseCause = 0
+	// The person gave it up, or an operator ended it.
+	ClaimReleaseCause_CLAIM_RELEASE_CAUSE_RELEASED ClaimReleaseCause = 1
+	// The agent's claim_timeout passed.
+	ClaimReleaseCause_CLAIM_RELEASE_CAUSE_TIMEOUT ClaimReleaseCause = 2
+	// The conversation left the agent.
+	ClaimReleaseCause_CLAIM_RELEASE_CAUSE_MOVED ClaimReleaseCause = 3
+)
+
+// Enum value maps for ClaimReleaseCause.
+var (
+	ClaimReleaseCause_name = map[int32]string{
+		0: "CLAIM_RELEASE_CAUSE_UNSPECIFIED",
+		1: "CLAIM_RELEASE_CAUSE_RELEASED",
+		2: "CLAIM_RELEASE_CAUSE_TIMEOUT",
+		3: "CLAIM_RELEASE_CAUSE_MOVED",
+	}
+	ClaimReleaseCause_value = map[string]int32{
+		"CLAIM_RELEASE_CAUSE_UNSPECIFIED": 0,
+		"CLAIM_RELEASE_CAUSE_RELEASED":    1,
+		"CLAIM_RELEASE_CAUSE_TIMEOUT":     2,
+		"CLAIM_RELEASE_CAUSE_MOVED":       3,
+	}
+)
+
+func (x ClaimReleaseCause) Enum() *ClaimReleaseCause {
+	p := new(ClaimReleaseCause)
+	*p = x
+	return p
+}
+
+func (x ClaimReleaseCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ClaimReleaseCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_session_event_proto_enumTypes[8].Descriptor()
+}
+
+func (ClaimReleaseCause) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_session_event_proto_enumTypes[8]
+}
+
+func (x ClaimReleaseCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ClaimReleaseCause.Descriptor instead.
+func (ClaimReleaseCause) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{8}
+}
+
 // One committed change of a session: one revision and all its events, never split.
 type Change struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -698,6 +755,9 @@ type SessionEvent struct {
 	//	*SessionEvent_MessageDequeued
 	//	*SessionEvent_TaskParked
 	//	*SessionEvent_TaskForegrounded
+	//	*SessionEvent_Claimed
+	//	*SessionEvent_ClaimReleased
+	//	*SessionEvent_TurnAnswered
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1102,6 +1162,33 @@ func (x *SessionEvent) GetTaskForegrounded() *TaskForegrounded {
 	return nil
 }
 
+func (x *SessionEvent) GetClaimed() *Claimed {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_Claimed); ok {
+			return x.Claimed
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetClaimReleased() *ClaimReleased {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_ClaimReleased); ok {
+			return x.ClaimReleased
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetTurnAnswered() *TurnAnswered {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_TurnAnswered); ok {
+			return x.TurnAnswered
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -1278,6 +1365,21 @@ type SessionEvent_TaskForegrounded struct {
 	TaskForegrounded *TaskForegrounded `protobuf:"bytes,41,opt,name=task_foregrounded,json=taskForegrounded,proto3,oneof"`
 }
 
+type SessionEvent_Claimed struct {
+	// A person has claimed the conversation.
+	Claimed *Claimed `protobuf:"bytes,43,opt,name=claimed,proto3,oneof"`
+}
+
+type SessionEvent_ClaimReleased struct {
+	// A claim ended.
+	ClaimReleased *ClaimReleased `protobuf:"bytes,44,opt,name=claim_released,json=claimReleased,proto3,oneof"`
+}
+
+type SessionEvent_TurnAnswered struct {
+	// A request needs no answer of its own: a person answered a later one of the conversation.
+	TurnAnswered *TurnAnswered `protobuf:"bytes,45,opt,name=turn_answered,json=turnAnswered,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -1345,6 +1447,12 @@ func (*SessionEvent_MessageDequeued) isSessionEvent_Kind() {}
 func (*SessionEvent_TaskParked) isSessionEvent_Kind() {}
 
 func (*SessionEvent_TaskForegrounded) isSessionEvent_Kind() {}
+
+func (*SessionEvent_Claimed) isSessionEvent_Kind() {}
+
+func (*SessionEvent_ClaimReleased) isSessionEvent_Kind() {}
+
+func (*SessionEvent_TurnAnswered) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -3825,6 +3933,208 @@ func (x *MessageDequeued) GetCause() DequeueCause {
 	return DequeueCause_DEQUEUE_CAUSE_UNSPECIFIED
 }
 
+// A person has claimed the conversation. AuditRecord.actor is the caller.
+type Claimed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent of kind human that has the conversation.
+	Agent *Agent `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The person.
+	Claimant string `protobuf:"bytes,2,opt,name=claimant,proto3" json:"claimant,omitempty"`
+	// The person from whom it was taken over. Empty if it was not claimed; the same person if a claim
+	// was extended.
+	TakenFrom string `protobuf:"bytes,3,opt,name=taken_from,json=takenFrom,proto3" json:"taken_from,omitempty"`
+	// When the claim ends by itself.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Claimed) Reset() {
+	*x = Claimed{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claimed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claimed) ProtoMessage() {}
+
+func (x *Claimed) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claimed.ProtoReflect.Descriptor instead.
+func (*Claimed) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Claimed) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *Claimed) GetClaimant() string {
+	if x != nil {
+		return x.Claimant
+	}
+	return ""
+}
+
+func (x *Claimed) GetTakenFrom() string {
+	if x != nil {
+		return x.TakenFrom
+	}
+	return ""
+}
+
+func (x *Claimed) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+// A claim ended.
+type ClaimReleased struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent of kind human for which the conversation was claimed.
+	Agent *Agent `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The person who had claimed it.
+	Claimant string `protobuf:"bytes,2,opt,name=claimant,proto3" json:"claimant,omitempty"`
+	// Why it ended.
+	Cause         ClaimReleaseCause `protobuf:"varint,3,opt,name=cause,proto3,enum=agent_routing.v1.ClaimReleaseCause" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimReleased) Reset() {
+	*x = ClaimReleased{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimReleased) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimReleased) ProtoMessage() {}
+
+func (x *ClaimReleased) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimReleased.ProtoReflect.Descriptor instead.
+func (*ClaimReleased) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *ClaimReleased) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *ClaimReleased) GetClaimant() string {
+	if x != nil {
+		return x.Claimant
+	}
+	return ""
+}
+
+func (x *ClaimReleased) GetCause() ClaimReleaseCause {
+	if x != nil {
+		return x.Cause
+	}
+	return ClaimReleaseCause_CLAIM_RELEASE_CAUSE_UNSPECIFIED
+}
+
+// A request needs no answer of its own.
+type TurnAnswered struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The request.
+	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The agent that held it.
+	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The later request with the answer. turn_completed of the same change is its answer.
+	AnsweredBy    string `protobuf:"bytes,3,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnAnswered) Reset() {
+	*x = TurnAnswered{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnAnswered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnAnswered) ProtoMessage() {}
+
+func (x *TurnAnswered) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnAnswered.ProtoReflect.Descriptor instead.
+func (*TurnAnswered) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *TurnAnswered) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *TurnAnswered) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *TurnAnswered) GetAnsweredBy() string {
+	if x != nil {
+		return x.AnsweredBy
+	}
+	return ""
+}
+
 var File_agent_routing_v1_session_event_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_session_event_proto_rawDesc = "" +
@@ -3836,7 +4146,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xc8\x16\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x90\x18\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -3886,7 +4196,10 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x10message_dequeued\x18' \x01(\v2!.agent_routing.v1.MessageDequeuedH\x00R\x0fmessageDequeued\x12?\n" +
 	"\vtask_parked\x18( \x01(\v2\x1c.agent_routing.v1.TaskParkedH\x00R\n" +
 	"taskParked\x12Q\n" +
-	"\x11task_foregrounded\x18) \x01(\v2\".agent_routing.v1.TaskForegroundedH\x00R\x10taskForegroundedB\x06\n" +
+	"\x11task_foregrounded\x18) \x01(\v2\".agent_routing.v1.TaskForegroundedH\x00R\x10taskForegrounded\x125\n" +
+	"\aclaimed\x18+ \x01(\v2\x19.agent_routing.v1.ClaimedH\x00R\aclaimed\x12H\n" +
+	"\x0eclaim_released\x18, \x01(\v2\x1f.agent_routing.v1.ClaimReleasedH\x00R\rclaimReleased\x12E\n" +
+	"\rturn_answered\x18- \x01(\v2\x1e.agent_routing.v1.TurnAnsweredH\x00R\fturnAnsweredB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -4082,7 +4395,24 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x0fMessageDequeued\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x124\n" +
-	"\x05cause\x18\x02 \x01(\x0e2\x1e.agent_routing.v1.DequeueCauseR\x05cause*\xed\x01\n" +
+	"\x05cause\x18\x02 \x01(\x0e2\x1e.agent_routing.v1.DequeueCauseR\x05cause\"\xb0\x01\n" +
+	"\aClaimed\x12-\n" +
+	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x1a\n" +
+	"\bclaimant\x18\x02 \x01(\tR\bclaimant\x12\x1d\n" +
+	"\n" +
+	"taken_from\x18\x03 \x01(\tR\ttakenFrom\x12;\n" +
+	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"\x95\x01\n" +
+	"\rClaimReleased\x12-\n" +
+	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x1a\n" +
+	"\bclaimant\x18\x02 \x01(\tR\bclaimant\x129\n" +
+	"\x05cause\x18\x03 \x01(\x0e2#.agent_routing.v1.ClaimReleaseCauseR\x05cause\"}\n" +
+	"\fTurnAnswered\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
+	"\x05agent\x18\x02 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x1f\n" +
+	"\vanswered_by\x18\x03 \x01(\tR\n" +
+	"answeredBy*\xed\x01\n" +
 	"\x0fAgentClearCause\x12!\n" +
 	"\x1dAGENT_CLEAR_CAUSE_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19AGENT_CLEAR_CAUSE_COMMAND\x10\x01\x12\x1b\n" +
@@ -4133,7 +4463,12 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x19DEQUEUE_CAUSE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14DEQUEUE_CAUSE_ROUTED\x10\x01\x12\x17\n" +
 	"\x13DEQUEUE_CAUSE_RESET\x10\x02\x12\x16\n" +
-	"\x12DEQUEUE_CAUSE_LOST\x10\x03B\xb1\x01\n" +
+	"\x12DEQUEUE_CAUSE_LOST\x10\x03*\x9a\x01\n" +
+	"\x11ClaimReleaseCause\x12#\n" +
+	"\x1fCLAIM_RELEASE_CAUSE_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cCLAIM_RELEASE_CAUSE_RELEASED\x10\x01\x12\x1f\n" +
+	"\x1bCLAIM_RELEASE_CAUSE_TIMEOUT\x10\x02\x12\x1d\n" +
+	"\x19CLAIM_RELEASE_CAUSE_MOVED\x10\x03B\xb1\x01\n" +
 	"\x0fagentrouting.v1B\x11SessionEventProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (
@@ -4148,8 +4483,8 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_session_event_proto_rawDescData
 }
 
-var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
@@ -4159,147 +4494,159 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(TaskForegroundCause)(0),        // 5: agent_routing.v1.TaskForegroundCause
 	(TaskCancelCause)(0),            // 6: agent_routing.v1.TaskCancelCause
 	(DequeueCause)(0),               // 7: agent_routing.v1.DequeueCause
-	(*Change)(nil),                  // 8: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 9: agent_routing.v1.Heartbeat
-	(*SessionEvent)(nil),            // 10: agent_routing.v1.SessionEvent
-	(*SessionStarted)(nil),          // 11: agent_routing.v1.SessionStarted
-	(*SessionErased)(nil),           // 12: agent_routing.v1.SessionErased
-	(*MessageRouted)(nil),           // 13: agent_routing.v1.MessageRouted
-	(*MessageTopic)(nil),            // 14: agent_routing.v1.MessageTopic
-	(*AgentHandoff)(nil),            // 15: agent_routing.v1.AgentHandoff
-	(*AgentCleared)(nil),            // 16: agent_routing.v1.AgentCleared
-	(*LockEngaged)(nil),             // 17: agent_routing.v1.LockEngaged
-	(*LockReleased)(nil),            // 18: agent_routing.v1.LockReleased
-	(*TurnCompleted)(nil),           // 19: agent_routing.v1.TurnCompleted
-	(*TurnAbandoned)(nil),           // 20: agent_routing.v1.TurnAbandoned
-	(*TurnExtended)(nil),            // 21: agent_routing.v1.TurnExtended
-	(*StepsReported)(nil),           // 22: agent_routing.v1.StepsReported
-	(*CommandHandled)(nil),          // 23: agent_routing.v1.CommandHandled
-	(*TaskCreated)(nil),             // 24: agent_routing.v1.TaskCreated
-	(*TaskPaused)(nil),              // 25: agent_routing.v1.TaskPaused
-	(*TaskResumed)(nil),             // 26: agent_routing.v1.TaskResumed
-	(*ApprovalRequested)(nil),       // 27: agent_routing.v1.ApprovalRequested
-	(*ApprovalVoted)(nil),           // 28: agent_routing.v1.ApprovalVoted
-	(*ApprovalDecided)(nil),         // 29: agent_routing.v1.ApprovalDecided
-	(*ApprovalWithdrawn)(nil),       // 30: agent_routing.v1.ApprovalWithdrawn
-	(*ApprovalExpired)(nil),         // 31: agent_routing.v1.ApprovalExpired
-	(*TaskParked)(nil),              // 32: agent_routing.v1.TaskParked
-	(*TaskForegrounded)(nil),        // 33: agent_routing.v1.TaskForegrounded
-	(*TaskCompleted)(nil),           // 34: agent_routing.v1.TaskCompleted
-	(*TaskFailed)(nil),              // 35: agent_routing.v1.TaskFailed
-	(*TaskCancelled)(nil),           // 36: agent_routing.v1.TaskCancelled
-	(*StickinessExpired)(nil),       // 37: agent_routing.v1.StickinessExpired
-	(*HandoffRefused)(nil),          // 38: agent_routing.v1.HandoffRefused
-	(*SwitchSuggested)(nil),         // 39: agent_routing.v1.SwitchSuggested
-	(*SwitchAnswered)(nil),          // 40: agent_routing.v1.SwitchAnswered
-	(*StickinessSwitched)(nil),      // 41: agent_routing.v1.StickinessSwitched
-	(*OperatorAct)(nil),             // 42: agent_routing.v1.OperatorAct
-	(*SessionPurged)(nil),           // 43: agent_routing.v1.SessionPurged
-	(*MessageQueued)(nil),           // 44: agent_routing.v1.MessageQueued
-	(*MessageDequeued)(nil),         // 45: agent_routing.v1.MessageDequeued
-	(*timestamppb.Timestamp)(nil),   // 46: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 47: agent_routing.v1.Agent
-	(RouteReason)(0),                // 48: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 49: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 50: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 51: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 52: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 53: google.protobuf.Duration
-	(*Step)(nil),                    // 54: agent_routing.v1.Step
-	(*Resume)(nil),                  // 55: agent_routing.v1.Resume
-	(*structpb.Struct)(nil),         // 56: google.protobuf.Struct
-	(Decision)(0),                   // 57: agent_routing.v1.Decision
-	(*Verdict)(nil),                 // 58: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 59: agent_routing.v1.Suggestion
+	(ClaimReleaseCause)(0),          // 8: agent_routing.v1.ClaimReleaseCause
+	(*Change)(nil),                  // 9: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 10: agent_routing.v1.Heartbeat
+	(*SessionEvent)(nil),            // 11: agent_routing.v1.SessionEvent
+	(*SessionStarted)(nil),          // 12: agent_routing.v1.SessionStarted
+	(*SessionErased)(nil),           // 13: agent_routing.v1.SessionErased
+	(*MessageRouted)(nil),           // 14: agent_routing.v1.MessageRouted
+	(*MessageTopic)(nil),            // 15: agent_routing.v1.MessageTopic
+	(*AgentHandoff)(nil),            // 16: agent_routing.v1.AgentHandoff
+	(*AgentCleared)(nil),            // 17: agent_routing.v1.AgentCleared
+	(*LockEngaged)(nil),             // 18: agent_routing.v1.LockEngaged
+	(*LockReleased)(nil),            // 19: agent_routing.v1.LockReleased
+	(*TurnCompleted)(nil),           // 20: agent_routing.v1.TurnCompleted
+	(*TurnAbandoned)(nil),           // 21: agent_routing.v1.TurnAbandoned
+	(*TurnExtended)(nil),            // 22: agent_routing.v1.TurnExtended
+	(*StepsReported)(nil),           // 23: agent_routing.v1.StepsReported
+	(*CommandHandled)(nil),          // 24: agent_routing.v1.CommandHandled
+	(*TaskCreated)(nil),             // 25: agent_routing.v1.TaskCreated
+	(*TaskPaused)(nil),              // 26: agent_routing.v1.TaskPaused
+	(*TaskResumed)(nil),             // 27: agent_routing.v1.TaskResumed
+	(*ApprovalRequested)(nil),       // 28: agent_routing.v1.ApprovalRequested
+	(*ApprovalVoted)(nil),           // 29: agent_routing.v1.ApprovalVoted
+	(*ApprovalDecided)(nil),         // 30: agent_routing.v1.ApprovalDecided
+	(*ApprovalWithdrawn)(nil),       // 31: agent_routing.v1.ApprovalWithdrawn
+	(*ApprovalExpired)(nil),         // 32: agent_routing.v1.ApprovalExpired
+	(*TaskParked)(nil),              // 33: agent_routing.v1.TaskParked
+	(*TaskForegrounded)(nil),        // 34: agent_routing.v1.TaskForegrounded
+	(*TaskCompleted)(nil),           // 35: agent_routing.v1.TaskCompleted
+	(*TaskFailed)(nil),              // 36: agent_routing.v1.TaskFailed
+	(*TaskCancelled)(nil),           // 37: agent_routing.v1.TaskCancelled
+	(*StickinessExpired)(nil),       // 38: agent_routing.v1.StickinessExpired
+	(*HandoffRefused)(nil),          // 39: agent_routing.v1.HandoffRefused
+	(*SwitchSuggested)(nil),         // 40: agent_routing.v1.SwitchSuggested
+	(*SwitchAnswered)(nil),          // 41: agent_routing.v1.SwitchAnswered
+	(*StickinessSwitched)(nil),      // 42: agent_routing.v1.StickinessSwitched
+	(*OperatorAct)(nil),             // 43: agent_routing.v1.OperatorAct
+	(*SessionPurged)(nil),           // 44: agent_routing.v1.SessionPurged
+	(*MessageQueued)(nil),           // 45: agent_routing.v1.MessageQueued
+	(*MessageDequeued)(nil),         // 46: agent_routing.v1.MessageDequeued
+	(*Claimed)(nil),                 // 47: agent_routing.v1.Claimed
+	(*ClaimReleased)(nil),           // 48: agent_routing.v1.ClaimReleased
+	(*TurnAnswered)(nil),            // 49: agent_routing.v1.TurnAnswered
+	(*timestamppb.Timestamp)(nil),   // 50: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 51: agent_routing.v1.Agent
+	(RouteReason)(0),                // 52: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 53: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 54: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 55: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 56: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 57: google.protobuf.Duration
+	(*Step)(nil),                    // 58: agent_routing.v1.Step
+	(*Resume)(nil),                  // 59: agent_routing.v1.Resume
+	(*structpb.Struct)(nil),         // 60: google.protobuf.Struct
+	(Decision)(0),                   // 61: agent_routing.v1.Decision
+	(*Verdict)(nil),                 // 62: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 63: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
-	10, // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	46, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	47, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
-	13, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
-	15, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
-	16, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
-	17, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
-	18, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
-	19, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
-	20, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
-	11, // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
-	23, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
-	12, // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
-	24, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
-	25, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
-	26, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
-	34, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
-	35, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
-	36, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
-	37, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
-	38, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
-	39, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	40, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	41, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
-	42, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
-	43, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
-	27, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
-	28, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
-	29, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
-	30, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
-	31, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
-	21, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
-	22, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
-	44, // 33: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
-	45, // 34: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
-	32, // 35: agent_routing.v1.SessionEvent.task_parked:type_name -> agent_routing.v1.TaskParked
-	33, // 36: agent_routing.v1.SessionEvent.task_foregrounded:type_name -> agent_routing.v1.TaskForegrounded
-	47, // 37: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	48, // 38: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	14, // 39: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	49, // 40: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	50, // 41: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	48, // 42: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	47, // 43: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 44: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	47, // 45: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	46, // 46: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	47, // 47: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 48: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	47, // 49: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	51, // 50: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	52, // 51: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	53, // 52: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	47, // 53: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 54: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	47, // 55: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
-	46, // 56: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
-	47, // 57: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
-	54, // 58: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
-	47, // 59: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	46, // 60: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	47, // 61: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	55, // 62: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	47, // 63: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
-	46, // 64: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	56, // 65: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
-	57, // 66: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
-	3,  // 67: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
-	47, // 68: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
-	4,  // 69: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
-	47, // 70: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
-	5,  // 71: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
-	47, // 72: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	47, // 73: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	6,  // 74: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	47, // 75: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	53, // 76: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	50, // 77: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	58, // 78: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	59, // 79: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	47, // 80: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	7,  // 81: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
-	82, // [82:82] is the sub-list for method output_type
-	82, // [82:82] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	11, // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
+	50, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	51, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	14, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
+	16, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
+	17, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
+	18, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
+	19, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
+	20, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
+	21, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
+	12, // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
+	24, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
+	13, // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
+	25, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
+	26, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
+	27, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
+	35, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
+	36, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
+	37, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
+	38, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
+	39, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
+	40, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
+	41, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	42, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
+	43, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
+	44, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	28, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
+	29, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
+	30, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
+	31, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
+	32, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
+	22, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
+	23, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
+	45, // 33: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
+	46, // 34: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
+	33, // 35: agent_routing.v1.SessionEvent.task_parked:type_name -> agent_routing.v1.TaskParked
+	34, // 36: agent_routing.v1.SessionEvent.task_foregrounded:type_name -> agent_routing.v1.TaskForegrounded
+	47, // 37: agent_routing.v1.SessionEvent.claimed:type_name -> agent_routing.v1.Claimed
+	48, // 38: agent_routing.v1.SessionEvent.claim_released:type_name -> agent_routing.v1.ClaimReleased
+	49, // 39: agent_routing.v1.SessionEvent.turn_answered:type_name -> agent_routing.v1.TurnAnswered
+	51, // 40: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	52, // 41: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	15, // 42: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	53, // 43: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	54, // 44: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	52, // 45: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	51, // 46: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 47: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	51, // 48: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	50, // 49: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	51, // 50: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 51: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	51, // 52: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	55, // 53: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	56, // 54: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	57, // 55: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	51, // 56: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 57: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	51, // 58: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
+	50, // 59: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
+	51, // 60: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
+	58, // 61: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
+	51, // 62: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	50, // 63: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	51, // 64: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	59, // 65: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	51, // 66: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	50, // 67: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	60, // 68: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	61, // 69: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 70: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	51, // 71: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
+	4,  // 72: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
+	51, // 73: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
+	5,  // 74: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
+	51, // 75: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	51, // 76: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	6,  // 77: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	51, // 78: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	57, // 79: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	54, // 80: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	62, // 81: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	63, // 82: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	51, // 83: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	7,  // 84: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
+	51, // 85: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
+	50, // 86: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
+	51, // 87: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
+	8,  // 88: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
+	51, // 89: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
+	90, // [90:90] is the sub-list for method output_type
+	90, // [90:90] is the sub-list for method input_type
+	90, // [90:90] is the sub-list for extension type_name
+	90, // [90:90] is the sub-list for extension extendee
+	0,  // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -4347,14 +4694,17 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_MessageDequeued)(nil),
 		(*SessionEvent_TaskParked)(nil),
 		(*SessionEvent_TaskForegrounded)(nil),
+		(*SessionEvent_Claimed)(nil),
+		(*SessionEvent_ClaimReleased)(nil),
+		(*SessionEvent_TurnAnswered)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   38,
+			NumEnums:      9,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

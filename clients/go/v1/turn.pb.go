@@ -43,6 +43,8 @@ const (
 	TurnOutcome_TURN_OUTCOME_FAILURE TurnOutcome = 6
 	// There was no answer in time, newer turns displaced this one, or the session was reset.
 	TurnOutcome_TURN_OUTCOME_ABANDONED TurnOutcome = 7
+	// A person answered a later request of the conversation, and this one with it: see answered_by.
+	TurnOutcome_TURN_OUTCOME_ANSWERED TurnOutcome = 8
 )
 
 // Enum value maps for TurnOutcome.
@@ -56,6 +58,7 @@ var (
 		5: "TURN_OUTCOME_APPROVAL_NEEDED",
 		6: "TURN_OUTCOME_FAILURE",
 		7: "TURN_OUTCOME_ABANDONED",
+		8: "TURN_OUTCOME_ANSWERED",
 	}
 	TurnOutcome_value = map[string]int32{
 		"TURN_OUTCOME_UNSPECIFIED":     0,
@@ -66,6 +69,7 @@ var (
 		"TURN_OUTCOME_APPROVAL_NEEDED": 5,
 		"TURN_OUTCOME_FAILURE":         6,
 		"TURN_OUTCOME_ABANDONED":       7,
+		"TURN_OUTCOME_ANSWERED":        8,
 	}
 )
 
@@ -204,8 +208,10 @@ type Turn struct {
 	// The agent's text for the user about what follows: the message of its handoff or completion, or
 	// of the SetActiveAgent that moved the turn. Empty if there was none.
 	HandoffMessage string `protobuf:"bytes,18,opt,name=handoff_message,json=handoffMessage,proto3" json:"handoff_message,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED). Empty otherwise.
+	AnsweredBy    string `protobuf:"bytes,19,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Turn) Reset() {
@@ -364,6 +370,13 @@ func (x *Turn) GetHandoffMessage() string {
 	return ""
 }
 
+func (x *Turn) GetAnsweredBy() string {
+	if x != nil {
+		return x.AnsweredBy
+	}
+	return ""
+}
+
 // One step of an agent's work on a turn: a model call, a tool call, an intermediate result.
 //
 // An answer has at most 64 steps, 48 KiB in all serialised.
@@ -473,7 +486,7 @@ var File_agent_routing_v1_turn_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagent_routing/v1/turn.proto\x12\x10agent_routing.v1\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc6\x06\n" +
+	"\x1bagent_routing/v1/turn.proto\x12\x10agent_routing.v1\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x06\n" +
 	"\x04Turn\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -498,7 +511,9 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\brevision\x18\x0f \x01(\x03R\brevision\x12,\n" +
 	"\x05steps\x18\x10 \x03(\v2\x16.agent_routing.v1.StepR\x05steps\x12F\n" +
 	"\x0eoutcome_status\x18\x11 \x01(\x0e2\x1f.agent_routing.v1.OutcomeStatusR\routcomeStatus\x12'\n" +
-	"\x0fhandoff_message\x18\x12 \x01(\tR\x0ehandoffMessage\"\xe8\x01\n" +
+	"\x0fhandoff_message\x18\x12 \x01(\tR\x0ehandoffMessage\x12\x1f\n" +
+	"\vanswered_by\x18\x13 \x01(\tR\n" +
+	"answeredBy\"\xe8\x01\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -507,7 +522,7 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x18\n" +
-	"\aattempt\x18\a \x01(\x05R\aattempt*\xee\x01\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt*\x89\x02\n" +
 	"\vTurnOutcome\x12\x1c\n" +
 	"\x18TURN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14TURN_OUTCOME_PROCEED\x10\x01\x12\x1a\n" +
@@ -516,7 +531,8 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\x14TURN_OUTCOME_HANDOFF\x10\x04\x12 \n" +
 	"\x1cTURN_OUTCOME_APPROVAL_NEEDED\x10\x05\x12\x18\n" +
 	"\x14TURN_OUTCOME_FAILURE\x10\x06\x12\x1a\n" +
-	"\x16TURN_OUTCOME_ABANDONED\x10\a*\x88\x01\n" +
+	"\x16TURN_OUTCOME_ABANDONED\x10\a\x12\x19\n" +
+	"\x15TURN_OUTCOME_ANSWERED\x10\b*\x88\x01\n" +
 	"\rOutcomeStatus\x12\x1e\n" +
 	"\x1aOUTCOME_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTCOME_STATUS_APPLIED\x10\x01\x12\x1e\n" +

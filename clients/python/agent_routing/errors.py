@@ -11,7 +11,7 @@ raised as the family of its code.
                              UnknownSuggestion
       PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
                              TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
-                             LeaseLost  StoreFormat  ApprovalDecided
+                             LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
       RevisionMismatch
       RequestIdReused
       DeadlineExceeded
@@ -40,6 +40,7 @@ __all__ = [
     "AgentUnavailable",
     "ApprovalDecided",
     "ApproverRefused",
+    "Claimed",
     "DeadlineExceeded",
     "HandoffRefused",
     "InternalError",
@@ -48,6 +49,7 @@ __all__ = [
     "LeaseLost",
     "MalformedRequest",
     "NotFound",
+    "NothingToClaim",
     "Overloaded",
     "OwnerMismatch",
     "PermissionDenied",
@@ -296,6 +298,22 @@ class ApprovalDecided(PreconditionFailed):
     """
 
 
+class Claimed(PreconditionFailed):
+    """Another person has claimed the conversation.
+
+    Code FAILED_PRECONDITION. Remedy: Leave the conversation to that person, or take it over:
+    ClaimTurn with take_over.
+    """
+
+
+class NothingToClaim(PreconditionFailed):
+    """The conversation is not with the agent for which it was to be claimed.
+
+    Code FAILED_PRECONDITION. Remedy: Read the inbox again: the conversation was answered or handed
+    on.
+    """
+
+
 class RevisionMismatch(RoutingError):
     """The session is not at expected_revision, or other writers came first too often.
 
@@ -536,6 +554,8 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
     "STORE_FORMAT": StoreFormat,
     "APPROVAL_DECIDED": ApprovalDecided,
     "APPROVER_REFUSED": ApproverRefused,
+    "CLAIMED": Claimed,
+    "NOTHING_TO_CLAIM": NothingToClaim,
 }
 """Every reason of the contract."""
 

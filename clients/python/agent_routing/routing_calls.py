@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, overload
 
-from agent_routing.approval_calls import ApprovalCalls
 from agent_routing.calls import CallInfo
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
@@ -28,6 +27,7 @@ from agent_routing.messages import (
     turn_pb2,
 )
 from agent_routing.messages import routing_service_pb2 as pb
+from agent_routing.people_calls import PeopleCalls
 from agent_routing.plain_values import (
     ClearScopeName,
     DeliveryName,
@@ -130,7 +130,7 @@ class RouteCall(ABC):
         """Send the request; return the answer, or a degraded one."""
 
 
-class RoutingCalls(ApprovalCalls, RouteCall):
+class RoutingCalls(PeopleCalls, RouteCall):
     """The calls of RoutingService. A client adds the channel, and how a call waits."""
 
     @property

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from typing import Any, overload
 
-from agent_routing.approval_calls_aio import AsyncApprovalCalls
 from agent_routing.calls import CallInfo
 from agent_routing.circuit import Circuit
 from agent_routing.errors import RoutingError
@@ -27,6 +26,7 @@ from agent_routing.messages import (
     turn_pb2,
 )
 from agent_routing.messages import routing_service_pb2 as pb
+from agent_routing.people_calls_aio import AsyncPeopleCalls
 from agent_routing.plain_values import (
     ClearScopeName,
     DeliveryName,
@@ -129,7 +129,7 @@ class AsyncRouteCall(ABC):
         """Send the request; return the answer, or a degraded one."""
 
 
-class AsyncRoutingCalls(AsyncApprovalCalls, AsyncRouteCall):
+class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
     """The calls of RoutingService. A client adds the channel, and how a call waits."""
 
     @property

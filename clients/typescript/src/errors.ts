@@ -9,7 +9,7 @@
 //                            UnknownSuggestion
 //     PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
 //                            TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
-//                            LeaseLost  StoreFormat  ApprovalDecided
+//                            LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
 //     RevisionMismatch
 //     RequestIdReused
 //     DeadlineExceeded
@@ -227,6 +227,22 @@ export class StoreFormat extends PreconditionFailed {}
  * Code FAILED_PRECONDITION. Remedy: Nothing needs to be done: show which decision stands.
  */
 export class ApprovalDecided extends PreconditionFailed {}
+
+/**
+ * Another person has claimed the conversation.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Leave the conversation to that person, or take it over:
+ * ClaimTurn with take_over.
+ */
+export class Claimed extends PreconditionFailed {}
+
+/**
+ * The conversation is not with the agent for which it was to be claimed.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Read the inbox again: the conversation was answered or handed
+ * on.
+ */
+export class NothingToClaim extends PreconditionFailed {}
 
 /**
  * The session is not at expected_revision, or other writers came first too often. Nothing was
@@ -451,6 +467,8 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   STORE_FORMAT: StoreFormat,
   APPROVAL_DECIDED: ApprovalDecided,
   APPROVER_REFUSED: ApproverRefused,
+  CLAIMED: Claimed,
+  NOTHING_TO_CLAIM: NothingToClaim,
 };
 
 /** The class of an unknown reason, by code; RoutingError for other codes. */

@@ -62,6 +62,10 @@ class CompleteTurnCalls:
         present = dict(request.ListFields())
         outcome = request.WhichOneof("outcome")
         command = _complete_in(request, present, outcome, registry, self._new_id)
+        if registry.people and command.agent_id in registry.people:
+            # As a PersonsAnswer; asdict() would convert the outcome too.
+            fields = {name: getattr(command, name) for name in command.__struct_fields__}
+            command = cmd.PersonsAnswer(**fields, subject=caller.subject)
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
             method="CompleteTurn",

@@ -76,6 +76,11 @@ class InboxCalls:
         checks.number("agent_ids", len(request.agent_ids), 1, AGENTS_MAX)
         for place, agent_id in enumerate(request.agent_ids):
             checks.agent(f"agent_ids[{place}]", agent_id, registry, required=True)
+            if registry.resolve(agent_id) in registry.people:
+                checks.refuse(
+                    f"agent_ids[{place}]",
+                    "is of kind human, whose turns have no leases; use ListWaiting and ClaimTurn",
+                )
         checks.identifier("worker_id", request.worker_id, required=True)
         checks.number("capacity", request.capacity, 0, CAPACITY_MAX)
         checks.number("history_turns", request.history_turns, HISTORY_TURNS_MIN, HISTORY_TURNS_MAX)

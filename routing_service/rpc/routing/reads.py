@@ -24,12 +24,14 @@ from routing_service.core.errors import (
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.history import TurnRecord
 from routing_service.core.identifiers import REASON_BYTES_MAX
+from routing_service.core.people import is_with_person
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
 from routing_service.core.strand_fold import apart_of, open_or_last, parked_views
 from routing_service.core.strands import holder_of
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
+from routing_service.rpc.claim_mapping import claim_out
 from routing_service.rpc.event_mapping import ChangeMapper, StepsSeen, no_steps
 from routing_service.rpc.page_tokens import (
     PAGE_BYTES_MAX,
@@ -135,6 +137,7 @@ class SessionReads:
             update_time=pm.timestamp(state.update_us),
             turns_by_agent=state.turns_by_agent,
             queued_request_ids=[queued.request_id for queued in state.queued],
+            claim=claim_out(state, cards, locale),
         )
         if active is not None and active.locked and active.lock_expire_us is not None:
             response.lock_expire_time.CopyFrom(pm.timestamp(active.lock_expire_us))
@@ -184,7 +187,10 @@ class SessionReads:
     async def _next_agent(self, view: SessionView, tenant: str) -> str:
         """Return the agent that gets the next ordinary message."""
         registry = self._handler.registry
-        if view.reachable(registry) and await self._handler.sticks(tenant, view.effective):
+        state = view.effective
+        if view.reachable(registry) and (
+            is_with_person(state, registry) or await self._handler.sticks(tenant, state)
+        ):
             return view.effective.active_id
         return registry.home_agent_id
 

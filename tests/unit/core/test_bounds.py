@@ -32,8 +32,8 @@ from routing_service.core.session import (
     COUNTED_AGENTS_MAX,
     COUNTED_IDS_CHARS_MAX,
     OTHER_AGENTS,
-    SUGGESTION_REST_MESSAGES,
 )
+from routing_service.core.suggestion_fold import SUGGESTION_REST_MESSAGES
 from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import HandoffMode, Initiator
 from routing_service.storage.event_codec import decode_state, encode_state

@@ -10,7 +10,7 @@ from routing_service.core.commands import Complete, FollowUp, Proceed, RouteMess
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.facts import Facts, TopicVerdict, facts_needed, topic_asked
 from routing_service.core.registry import Agent, AgentTopics, OnComplete, Topics
-from routing_service.core.session import SUGGESTION_REST_MESSAGES
+from routing_service.core.suggestion_fold import SUGGESTION_REST_MESSAGES
 from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import (
     ClearScope,

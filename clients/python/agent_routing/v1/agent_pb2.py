@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61gent_routing/v1/agent.proto\x12\x10\x61gent_routing.v1\"\xb6\x01\n\x05\x41gent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x0c\n\x04icon\x18\x04 \x01(\t\x12\r\n\x05\x63olor\x18\x05 \x01(\t\x12)\n\x04kind\x18\x06 \x01(\x0e\x32\x1b.agent_routing.v1.AgentKind\x12\x17\n\x0fuser_selectable\x18\x07 \x01(\x08\x12\x0f\n\x07\x65nabled\x18\x08 \x01(\x08*t\n\tAgentKind\x12\x1a\n\x16\x41GENT_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41GENT_KIND_SUPERVISOR\x10\x01\x12\x19\n\x15\x41GENT_KIND_SPECIALIST\x10\x02\x12\x15\n\x11\x41GENT_KIND_SYSTEM\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61gent_routing/v1/agent.proto\x12\x10\x61gent_routing.v1\"\xb6\x01\n\x05\x41gent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x0c\n\x04icon\x18\x04 \x01(\t\x12\r\n\x05\x63olor\x18\x05 \x01(\t\x12)\n\x04kind\x18\x06 \x01(\x0e\x32\x1b.agent_routing.v1.AgentKind\x12\x17\n\x0fuser_selectable\x18\x07 \x01(\x08\x12\x0f\n\x07\x65nabled\x18\x08 \x01(\x08*\x8a\x01\n\tAgentKind\x12\x1a\n\x16\x41GENT_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41GENT_KIND_SUPERVISOR\x10\x01\x12\x19\n\x15\x41GENT_KIND_SPECIALIST\x10\x02\x12\x15\n\x11\x41GENT_KIND_SYSTEM\x10\x03\x12\x14\n\x10\x41GENT_KIND_HUMAN\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'agent_routing.v1.agent_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AGENTKIND']._serialized_start=235
-  _globals['_AGENTKIND']._serialized_end=351
+  _globals['_AGENTKIND']._serialized_start=236
+  _globals['_AGENTKIND']._serialized_end=374
   _globals['_AGENT']._serialized_start=51
   _globals['_AGENT']._serialized_end=233
 # @@protoc_insertion_point(module_scope)

@@ -31,6 +31,10 @@ class _AgentKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """An agent that can become active, and then gets the messages directly."""
     AGENT_KIND_SYSTEM: _AgentKind.ValueType  # 3
     """An internal agent (a guard, a summariser): it takes no messages and no handoffs."""
+    AGENT_KIND_HUMAN: _AgentKind.ValueType  # 4
+    """People, such as a help desk. Its conversations wait in its inbox until one of them claims them
+    (ListWaiting, ClaimTurn). No topic brings users to it.
+    """
 
 class AgentKind(_AgentKind, metaclass=_AgentKindEnumTypeWrapper):
     """The kind of agent."""
@@ -43,6 +47,10 @@ AGENT_KIND_SPECIALIST: AgentKind.ValueType  # 2
 """An agent that can become active, and then gets the messages directly."""
 AGENT_KIND_SYSTEM: AgentKind.ValueType  # 3
 """An internal agent (a guard, a summariser): it takes no messages and no handoffs."""
+AGENT_KIND_HUMAN: AgentKind.ValueType  # 4
+"""People, such as a help desk. Its conversations wait in its inbox until one of them claims them
+(ListWaiting, ClaimTurn). No topic brings users to it.
+"""
 Global___AgentKind: typing_extensions.TypeAlias = AgentKind
 
 @typing.final

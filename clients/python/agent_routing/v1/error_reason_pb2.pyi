@@ -308,6 +308,18 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     Example: "request \\"018f…\\" cannot be decided by this caller: the credential has no role or
     scope \\"treasurer\\"".
     """
+    ERROR_REASON_CLAIMED: _ErrorReason.ValueType  # 38
+    """Another person has claimed the conversation.
+
+    Metadata: session_id, agent_id, claimant.
+    Example: "session \\"chat-42\\" was claimed by \\"bea\\"; take it over to act in it".
+    """
+    ERROR_REASON_NOTHING_TO_CLAIM: _ErrorReason.ValueType  # 39
+    """The conversation is not with the agent for which it was to be claimed.
+
+    Metadata: session_id, agent_id.
+    Example: "session \\"chat-42\\" is not with agent \\"desk\\"; it was answered or handed on".
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
@@ -605,5 +617,17 @@ ERROR_REASON_APPROVER_REFUSED: ErrorReason.ValueType  # 37
 Metadata: session_id, task_id, request_id, by (the rule).
 Example: "request \\"018f…\\" cannot be decided by this caller: the credential has no role or
 scope \\"treasurer\\"".
+"""
+ERROR_REASON_CLAIMED: ErrorReason.ValueType  # 38
+"""Another person has claimed the conversation.
+
+Metadata: session_id, agent_id, claimant.
+Example: "session \\"chat-42\\" was claimed by \\"bea\\"; take it over to act in it".
+"""
+ERROR_REASON_NOTHING_TO_CLAIM: ErrorReason.ValueType  # 39
+"""The conversation is not with the agent for which it was to be claimed.
+
+Metadata: session_id, agent_id.
+Example: "session \\"chat-42\\" is not with agent \\"desk\\"; it was answered or handed on".
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

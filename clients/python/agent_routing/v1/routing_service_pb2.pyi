@@ -872,6 +872,7 @@ class StatusResponse(google.protobuf.message.Message):
     SUGGESTION_FIELD_NUMBER: builtins.int
     QUEUED_REQUEST_IDS_FIELD_NUMBER: builtins.int
     PARKED_TASKS_FIELD_NUMBER: builtins.int
+    CLAIM_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     revision: builtins.int
@@ -950,6 +951,10 @@ class StatusResponse(google.protobuf.message.Message):
         open_requests too.
         """
 
+    @property
+    def claim(self) -> Global___Claim:
+        """The person who has claimed the conversation. Unset if nobody has."""
+
     def __init__(
         self,
         *,
@@ -973,9 +978,10 @@ class StatusResponse(google.protobuf.message.Message):
         suggestion: agent_routing.v1.dispatch_pb2.Suggestion | None = ...,
         queued_request_ids: collections.abc.Iterable[builtins.str] | None = ...,
         parked_tasks: collections.abc.Iterable[Global___ParkedTask] | None = ...,
+        claim: Global___Claim | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "next_agent", b"next_agent", "pending_approval", b"pending_approval", "suggestion", b"suggestion", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "parked_tasks", b"parked_tasks", "pending_approval", b"pending_approval", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "claim", b"claim", "create_time", b"create_time", "lock_expire_time", b"lock_expire_time", "next_agent", b"next_agent", "pending_approval", b"pending_approval", "suggestion", b"suggestion", "task", b"task", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "channel", b"channel", "claim", b"claim", "create_time", b"create_time", "locale", b"locale", "lock_expire_time", b"lock_expire_time", "locked", b"locked", "next_agent", b"next_agent", "open_requests", b"open_requests", "owner", b"owner", "parked_tasks", b"parked_tasks", "pending_approval", b"pending_approval", "queued_request_ids", b"queued_request_ids", "registry_version", b"registry_version", "return_stack", b"return_stack", "revision", b"revision", "session_id", b"session_id", "suggestion", b"suggestion", "task", b"task", "turns_by_agent", b"turns_by_agent", "update_time", b"update_time"]) -> None: ...
 
 Global___StatusResponse: typing_extensions.TypeAlias = StatusResponse
 
@@ -1028,6 +1034,43 @@ class ParkedTask(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["agent", b"agent", "locked", b"locked", "number", b"number", "pending_approval", b"pending_approval", "queued_request_ids", b"queued_request_ids", "task", b"task"]) -> None: ...
 
 Global___ParkedTask: typing_extensions.TypeAlias = ParkedTask
+
+@typing.final
+class Claim(google.protobuf.message.Message):
+    """A conversation that a person has claimed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: builtins.int
+    CLAIMANT_FIELD_NUMBER: builtins.int
+    CLAIM_TIME_FIELD_NUMBER: builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    claimant: builtins.str
+    """The person: the subject of the credential that claimed it. Without sign-in as the caller said."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent of kind human that has the conversation."""
+
+    @property
+    def claim_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was claimed."""
+
+    @property
+    def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the claim ends by itself."""
+
+    def __init__(
+        self,
+        *,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        claimant: builtins.str = ...,
+        claim_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "claim_time", b"claim_time", "expire_time", b"expire_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "claim_time", b"claim_time", "claimant", b"claimant", "expire_time", b"expire_time"]) -> None: ...
+
+Global___Claim: typing_extensions.TypeAlias = Claim
 
 @typing.final
 class PendingApproval(google.protobuf.message.Message):
@@ -2456,6 +2499,273 @@ class InboxHeartbeat(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["resume_token", b"resume_token"]) -> None: ...
 
 Global___InboxHeartbeat: typing_extensions.TypeAlias = InboxHeartbeat
+
+@typing.final
+class ListWaitingRequest(google.protobuf.message.Message):
+    """What waits in the inbox of one agent."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    agent_id: builtins.str
+    """The agent. Required; the credential must speak for it, or be an operator's. One that the registry
+    does not have any more is listed all the same.
+    """
+    page_size: builtins.int
+    """How many conversations to return, at most 100. 0: 50."""
+    page_token: builtins.str
+    """The next_page_token of the page before. Empty: from the longest waiting."""
+    def __init__(
+        self,
+        *,
+        agent_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+
+Global___ListWaitingRequest: typing_extensions.TypeAlias = ListWaitingRequest
+
+@typing.final
+class ListWaitingResponse(google.protobuf.message.Message):
+    """A page of conversations that wait."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """For the next page. Empty: this was the last one."""
+    @property
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WaitingConversation]:
+        """The longest waiting first."""
+
+    def __init__(
+        self,
+        *,
+        entries: collections.abc.Iterable[Global___WaitingConversation] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]) -> None: ...
+
+Global___ListWaitingResponse: typing_extensions.TypeAlias = ListWaitingResponse
+
+@typing.final
+class WaitingConversation(google.protobuf.message.Message):
+    """A conversation that waits in an inbox."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    OPEN_REQUESTS_FIELD_NUMBER: builtins.int
+    DISPATCH_TIME_FIELD_NUMBER: builtins.int
+    CLAIM_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    user_id: builtins.str
+    """The user of the session. Empty if it has none."""
+    @property
+    def open_requests(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.dispatch_pb2.Dispatch]:
+        """What waits, the oldest first and without history: complete the last one, which answers those
+        before. Agents that are not of kind human have one. An operator that does not speak for the agent
+        gets them without texts.
+        """
+
+    @property
+    def dispatch_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Since when the first of them waits."""
+
+    @property
+    def claim(self) -> Global___Claim:
+        """The person who has claimed it. Unset if nobody has, and for agents that are not of kind human."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        open_requests: collections.abc.Iterable[agent_routing.v1.dispatch_pb2.Dispatch] | None = ...,
+        dispatch_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        claim: Global___Claim | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["claim", b"claim", "dispatch_time", b"dispatch_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["claim", b"claim", "dispatch_time", b"dispatch_time", "open_requests", b"open_requests", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+
+Global___WaitingConversation: typing_extensions.TypeAlias = WaitingConversation
+
+@typing.final
+class ClaimTurnRequest(google.protobuf.message.Message):
+    """Claims a conversation."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    CLAIMANT_FIELD_NUMBER: builtins.int
+    TAKE_OVER_FIELD_NUMBER: builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session. Required."""
+    user_id: builtins.str
+    """The user of the session. See the service."""
+    agent_id: builtins.str
+    """The agent of kind human that has the conversation. Required; the credential must speak for it, or
+    be an operator's.
+    """
+    request_id: builtins.str
+    """Id of this request, which identifies a repeat. Empty: one is generated."""
+    claimant: builtins.str
+    """Who claims. With sign-in empty, or the credential's subject. Without sign-in required: 1-256 bytes
+    as for user ids.
+    """
+    take_over: builtins.bool
+    """Take the conversation over from the person who has claimed it, who is named in the event. Default
+    false: FAILED_PRECONDITION, CLAIMED.
+    """
+    expected_revision: builtins.int
+    """The revision that the caller expects; if the session has another one: ABORTED,
+    REVISION_MISMATCH. Unset: not checked.
+    """
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        claimant: builtins.str = ...,
+        take_over: builtins.bool = ...,
+        expected_revision: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "claimant", b"claimant", "expected_revision", b"expected_revision", "request_id", b"request_id", "session_id", b"session_id", "take_over", b"take_over", "user_id", b"user_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
+
+Global___ClaimTurnRequest: typing_extensions.TypeAlias = ClaimTurnRequest
+
+@typing.final
+class ClaimTurnResponse(google.protobuf.message.Message):
+    """The claim as it stands."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    CLAIM_FIELD_NUMBER: builtins.int
+    TAKEN_FROM_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    task_id: builtins.str
+    """The task of the conversation. Empty if it has none."""
+    request_id: builtins.str
+    """The request: given or generated."""
+    revision: builtins.int
+    """The session's revision after the call."""
+    taken_from: builtins.str
+    """The person from whom it was taken over. Empty if it was not claimed."""
+    @property
+    def claim(self) -> Global___Claim:
+        """The claim."""
+
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        revision: builtins.int = ...,
+        claim: Global___Claim | None = ...,
+        taken_from: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["claim", b"claim"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["claim", b"claim", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "taken_from", b"taken_from", "task_id", b"task_id"]) -> None: ...
+
+Global___ClaimTurnResponse: typing_extensions.TypeAlias = ClaimTurnResponse
+
+@typing.final
+class ReleaseTurnRequest(google.protobuf.message.Message):
+    """Gives a claim up."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    CLAIMANT_FIELD_NUMBER: builtins.int
+    EXPECTED_REVISION_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session. Required."""
+    user_id: builtins.str
+    """The user of the session. See the service."""
+    agent_id: builtins.str
+    """The agent of kind human that has the conversation. Required; the credential must speak for it, or
+    be an operator's. An operator releases the claim of any person.
+    """
+    request_id: builtins.str
+    """Id of this request, which identifies a repeat. Empty: one is generated."""
+    claimant: builtins.str
+    """Who has claimed it. As in ClaimTurnRequest."""
+    expected_revision: builtins.int
+    """The revision that the caller expects; if the session has another one: ABORTED,
+    REVISION_MISMATCH. Unset: not checked.
+    """
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        claimant: builtins.str = ...,
+        expected_revision: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "claimant", b"claimant", "expected_revision", b"expected_revision", "request_id", b"request_id", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
+
+Global___ReleaseTurnRequest: typing_extensions.TypeAlias = ReleaseTurnRequest
+
+@typing.final
+class ReleaseTurnResponse(google.protobuf.message.Message):
+    """What giving a claim up did."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    RELEASED_FROM_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    task_id: builtins.str
+    """The task of the conversation. Empty if it has none."""
+    request_id: builtins.str
+    """The request: given or generated."""
+    revision: builtins.int
+    """The session's revision after the call."""
+    released_from: builtins.str
+    """The person whose claim ended. Empty if it was not claimed."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        revision: builtins.int = ...,
+        released_from: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["released_from", b"released_from", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id"]) -> None: ...
+
+Global___ReleaseTurnResponse: typing_extensions.TypeAlias = ReleaseTurnResponse
 
 @typing.final
 class KeepTurnRequest(google.protobuf.message.Message):

@@ -139,6 +139,21 @@ class RoutingServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.FromString,
                 _registered_method=True)
+        self.ListWaiting = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/ListWaiting',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListWaitingRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ListWaitingResponse.FromString,
+                _registered_method=True)
+        self.ClaimTurn = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/ClaimTurn',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ClaimTurnRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ClaimTurnResponse.FromString,
+                _registered_method=True)
+        self.ReleaseTurn = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/ReleaseTurn',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnResponse.FromString,
+                _registered_method=True)
         self.ListApprovals = channel.unary_unary(
                 '/agent_routing.v1.RoutingService/ListApprovals',
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsRequest.SerializeToString,
@@ -312,6 +327,35 @@ class RoutingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListWaiting(self, request, context):
+        """Lists the conversations that wait in the inbox of an agent, the longest waiting first, with who
+        has claimed them. It takes no lease and changes nothing. For the people of an agent of kind human,
+        and for operators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClaimTurn(self, request, context):
+        """Claims a conversation that an agent of kind human has, for the person who calls: the credential's
+        subject. Until the claim ends only that person answers. Repeated by the same person it extends
+        the claim once less than half of its time is left. Another person of the agent, or an operator,
+        may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
+        conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
+        STORE_FORMAT until its format is raised.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseTurn(self, request, context):
+        """Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
+        nothing changes and no error is returned.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListApprovals(self, request, context):
         """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
         For people who decide: a caller with the scope approve sees these, and nothing else of the
@@ -413,6 +457,21 @@ def add_RoutingServiceServicer_to_server(servicer, server):
                     servicer.KeepTurn,
                     request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.SerializeToString,
+            ),
+            'ListWaiting': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWaiting,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ListWaitingRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListWaitingResponse.SerializeToString,
+            ),
+            'ClaimTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClaimTurn,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ClaimTurnRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ClaimTurnResponse.SerializeToString,
+            ),
+            'ReleaseTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseTurn,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnResponse.SerializeToString,
             ),
             'ListApprovals': grpc.unary_unary_rpc_method_handler(
                     servicer.ListApprovals,
@@ -843,6 +902,87 @@ class RoutingService(object):
             '/agent_routing.v1.RoutingService/KeepTurn',
             agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnRequest.SerializeToString,
             agent__routing_dot_v1_dot_routing__service__pb2.KeepTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWaiting(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/ListWaiting',
+            agent__routing_dot_v1_dot_routing__service__pb2.ListWaitingRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.ListWaitingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClaimTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/ClaimTurn',
+            agent__routing_dot_v1_dot_routing__service__pb2.ClaimTurnRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.ClaimTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/ReleaseTurn',
+            agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnResponse.FromString,
             options,
             channel_credentials,
             insecure,

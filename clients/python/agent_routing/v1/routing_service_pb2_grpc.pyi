@@ -249,6 +249,54 @@ _RoutingServiceKeepTurnType = typing_extensions.TypeVar(
     ],
 )
 
+_RoutingServiceListWaitingType = typing_extensions.TypeVar(
+    '_RoutingServiceListWaitingType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListWaitingRequest,
+        agent_routing.v1.routing_service_pb2.ListWaitingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListWaitingRequest,
+        agent_routing.v1.routing_service_pb2.ListWaitingResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListWaitingRequest,
+        agent_routing.v1.routing_service_pb2.ListWaitingResponse,
+    ],
+)
+
+_RoutingServiceClaimTurnType = typing_extensions.TypeVar(
+    '_RoutingServiceClaimTurnType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ClaimTurnRequest,
+        agent_routing.v1.routing_service_pb2.ClaimTurnResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ClaimTurnRequest,
+        agent_routing.v1.routing_service_pb2.ClaimTurnResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ClaimTurnRequest,
+        agent_routing.v1.routing_service_pb2.ClaimTurnResponse,
+    ],
+)
+
+_RoutingServiceReleaseTurnType = typing_extensions.TypeVar(
+    '_RoutingServiceReleaseTurnType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
+        agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
+        agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
+        agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
+    ],
+)
+
 _RoutingServiceListApprovalsType = typing_extensions.TypeVar(
     '_RoutingServiceListApprovalsType',
     grpc.UnaryUnaryMultiCallable[
@@ -297,7 +345,7 @@ _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     ],
 )
 
-class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceCancelTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceListApprovalsType, _RoutingServiceWatchApprovalsType, _RoutingServiceRouteStreamType]):
+class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceCancelTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceListWaitingType, _RoutingServiceClaimTurnType, _RoutingServiceReleaseTurnType, _RoutingServiceListApprovalsType, _RoutingServiceWatchApprovalsType, _RoutingServiceRouteStreamType]):
     """Owns which agent has the conversation.
     These rules hold for all calls:
 
@@ -394,6 +442,18 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
             agent_routing.v1.routing_service_pb2.KeepTurnResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ListWaitingRequest,
+            agent_routing.v1.routing_service_pb2.ListWaitingResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ClaimTurnRequest,
+            agent_routing.v1.routing_service_pb2.ClaimTurnResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
+            agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
             agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
         ],
@@ -464,6 +524,18 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.KeepTurnRequest,
             agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ListWaitingRequest,
+            agent_routing.v1.routing_service_pb2.ListWaitingResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ClaimTurnRequest,
+            agent_routing.v1.routing_service_pb2.ClaimTurnResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
+            agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
@@ -551,6 +623,26 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     of the answer while the agent works.
     """
 
+    ListWaiting: _RoutingServiceListWaitingType
+    """Lists the conversations that wait in the inbox of an agent, the longest waiting first, with who
+    has claimed them. It takes no lease and changes nothing. For the people of an agent of kind human,
+    and for operators.
+    """
+
+    ClaimTurn: _RoutingServiceClaimTurnType
+    """Claims a conversation that an agent of kind human has, for the person who calls: the credential's
+    subject. Until the claim ends only that person answers. Repeated by the same person it extends
+    the claim once less than half of its time is left. Another person of the agent, or an operator,
+    may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
+    conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
+    STORE_FORMAT until its format is raised.
+    """
+
+    ReleaseTurn: _RoutingServiceReleaseTurnType
+    """Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
+    nothing changes and no error is returned.
+    """
+
     ListApprovals: _RoutingServiceListApprovalsType
     """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
     For people who decide: a caller with the scope approve sees these, and nothing else of the
@@ -627,6 +719,18 @@ RoutingServiceAsyncStub: typing_extensions.TypeAlias = RoutingServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.KeepTurnRequest,
         agent_routing.v1.routing_service_pb2.KeepTurnResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListWaitingRequest,
+        agent_routing.v1.routing_service_pb2.ListWaitingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ClaimTurnRequest,
+        agent_routing.v1.routing_service_pb2.ClaimTurnResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
+        agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
@@ -820,6 +924,41 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.KeepTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.KeepTurnResponse]]:
         """Extends a worker's lease on a turn, or gives it back; reports steps, notes for the user, and parts
         of the answer while the agent works.
+        """
+
+    @abc.abstractmethod
+    def ListWaiting(
+        self,
+        request: agent_routing.v1.routing_service_pb2.ListWaitingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.ListWaitingResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ListWaitingResponse]]:
+        """Lists the conversations that wait in the inbox of an agent, the longest waiting first, with who
+        has claimed them. It takes no lease and changes nothing. For the people of an agent of kind human,
+        and for operators.
+        """
+
+    @abc.abstractmethod
+    def ClaimTurn(
+        self,
+        request: agent_routing.v1.routing_service_pb2.ClaimTurnRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.ClaimTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ClaimTurnResponse]]:
+        """Claims a conversation that an agent of kind human has, for the person who calls: the credential's
+        subject. Until the claim ends only that person answers. Repeated by the same person it extends
+        the claim once less than half of its time is left. Another person of the agent, or an operator,
+        may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
+        conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
+        STORE_FORMAT until its format is raised.
+        """
+
+    @abc.abstractmethod
+    def ReleaseTurn(
+        self,
+        request: agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.ReleaseTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ReleaseTurnResponse]]:
+        """Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
+        nothing changes and no error is returned.
         """
 
     @abc.abstractmethod

@@ -299,6 +299,34 @@ DEQUEUE_CAUSE_LOST: DequeueCause.ValueType  # 3
 """Its text could not be read back. The log has the reason."""
 Global___DequeueCause: typing_extensions.TypeAlias = DequeueCause
 
+class _ClaimReleaseCause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ClaimReleaseCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ClaimReleaseCause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CLAIM_RELEASE_CAUSE_UNSPECIFIED: _ClaimReleaseCause.ValueType  # 0
+    """Not set."""
+    CLAIM_RELEASE_CAUSE_RELEASED: _ClaimReleaseCause.ValueType  # 1
+    """The person gave it up, or an operator ended it."""
+    CLAIM_RELEASE_CAUSE_TIMEOUT: _ClaimReleaseCause.ValueType  # 2
+    """The agent's claim_timeout passed."""
+    CLAIM_RELEASE_CAUSE_MOVED: _ClaimReleaseCause.ValueType  # 3
+    """The conversation left the agent."""
+
+class ClaimReleaseCause(_ClaimReleaseCause, metaclass=_ClaimReleaseCauseEnumTypeWrapper):
+    """Why a claim ended."""
+
+CLAIM_RELEASE_CAUSE_UNSPECIFIED: ClaimReleaseCause.ValueType  # 0
+"""Not set."""
+CLAIM_RELEASE_CAUSE_RELEASED: ClaimReleaseCause.ValueType  # 1
+"""The person gave it up, or an operator ended it."""
+CLAIM_RELEASE_CAUSE_TIMEOUT: ClaimReleaseCause.ValueType  # 2
+"""The agent's claim_timeout passed."""
+CLAIM_RELEASE_CAUSE_MOVED: ClaimReleaseCause.ValueType  # 3
+"""The conversation left the agent."""
+Global___ClaimReleaseCause: typing_extensions.TypeAlias = ClaimReleaseCause
+
 @typing.final
 class Change(google.protobuf.message.Message):
     """One committed change of a session: one revision and all its events, never split."""
@@ -399,6 +427,9 @@ class SessionEvent(google.protobuf.message.Message):
     MESSAGE_DEQUEUED_FIELD_NUMBER: builtins.int
     TASK_PARKED_FIELD_NUMBER: builtins.int
     TASK_FOREGROUNDED_FIELD_NUMBER: builtins.int
+    CLAIMED_FIELD_NUMBER: builtins.int
+    CLAIM_RELEASED_FIELD_NUMBER: builtins.int
+    TURN_ANSWERED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -563,6 +594,18 @@ class SessionEvent(google.protobuf.message.Message):
     def task_foregrounded(self) -> Global___TaskForegrounded:
         """A parked task has the conversation again."""
 
+    @property
+    def claimed(self) -> Global___Claimed:
+        """A person has claimed the conversation."""
+
+    @property
+    def claim_released(self) -> Global___ClaimReleased:
+        """A claim ended."""
+
+    @property
+    def turn_answered(self) -> Global___TurnAnswered:
+        """A request needs no answer of its own: a person answered a later one of the conversation."""
+
     def __init__(
         self,
         *,
@@ -608,10 +651,13 @@ class SessionEvent(google.protobuf.message.Message):
         message_dequeued: Global___MessageDequeued | None = ...,
         task_parked: Global___TaskParked | None = ...,
         task_foregrounded: Global___TaskForegrounded | None = ...,
+        claimed: Global___Claimed | None = ...,
+        claim_released: Global___ClaimReleased | None = ...,
+        turn_answered: Global___TurnAnswered | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "parked_task_id", b"parked_task_id", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued", "task_parked", "task_foregrounded"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "parked_task_id", b"parked_task_id", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued", "task_parked", "task_foregrounded", "claimed", "claim_released", "turn_answered"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -1738,3 +1784,98 @@ class MessageDequeued(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["cause", b"cause", "request_id", b"request_id"]) -> None: ...
 
 Global___MessageDequeued: typing_extensions.TypeAlias = MessageDequeued
+
+@typing.final
+class Claimed(google.protobuf.message.Message):
+    """A person has claimed the conversation. AuditRecord.actor is the caller."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: builtins.int
+    CLAIMANT_FIELD_NUMBER: builtins.int
+    TAKEN_FROM_FIELD_NUMBER: builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    claimant: builtins.str
+    """The person."""
+    taken_from: builtins.str
+    """The person from whom it was taken over. Empty if it was not claimed; the same person if a claim
+    was extended.
+    """
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent of kind human that has the conversation."""
+
+    @property
+    def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the claim ends by itself."""
+
+    def __init__(
+        self,
+        *,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        claimant: builtins.str = ...,
+        taken_from: builtins.str = ...,
+        expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "expire_time", b"expire_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "claimant", b"claimant", "expire_time", b"expire_time", "taken_from", b"taken_from"]) -> None: ...
+
+Global___Claimed: typing_extensions.TypeAlias = Claimed
+
+@typing.final
+class ClaimReleased(google.protobuf.message.Message):
+    """A claim ended."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: builtins.int
+    CLAIMANT_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
+    claimant: builtins.str
+    """The person who had claimed it."""
+    cause: Global___ClaimReleaseCause.ValueType
+    """Why it ended."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent of kind human for which the conversation was claimed."""
+
+    def __init__(
+        self,
+        *,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        claimant: builtins.str = ...,
+        cause: Global___ClaimReleaseCause.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "cause", b"cause", "claimant", b"claimant"]) -> None: ...
+
+Global___ClaimReleased: typing_extensions.TypeAlias = ClaimReleased
+
+@typing.final
+class TurnAnswered(google.protobuf.message.Message):
+    """A request needs no answer of its own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    ANSWERED_BY_FIELD_NUMBER: builtins.int
+    request_id: builtins.str
+    """The request."""
+    answered_by: builtins.str
+    """The later request with the answer. turn_completed of the same change is its answer."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent that held it."""
+
+    def __init__(
+        self,
+        *,
+        request_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        answered_by: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "answered_by", b"answered_by", "request_id", b"request_id"]) -> None: ...
+
+Global___TurnAnswered: typing_extensions.TypeAlias = TurnAnswered

@@ -45,6 +45,8 @@ class _TurnOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """The agent and its task failed."""
     TURN_OUTCOME_ABANDONED: _TurnOutcome.ValueType  # 7
     """There was no answer in time, newer turns displaced this one, or the session was reset."""
+    TURN_OUTCOME_ANSWERED: _TurnOutcome.ValueType  # 8
+    """A person answered a later request of the conversation, and this one with it: see answered_by."""
 
 class TurnOutcome(_TurnOutcome, metaclass=_TurnOutcomeEnumTypeWrapper):
     """How an agent ended a turn: the names of CompleteTurn's outcomes."""
@@ -65,6 +67,8 @@ TURN_OUTCOME_FAILURE: TurnOutcome.ValueType  # 6
 """The agent and its task failed."""
 TURN_OUTCOME_ABANDONED: TurnOutcome.ValueType  # 7
 """There was no answer in time, newer turns displaced this one, or the session was reset."""
+TURN_OUTCOME_ANSWERED: TurnOutcome.ValueType  # 8
+"""A person answered a later request of the conversation, and this one with it: see answered_by."""
 Global___TurnOutcome: typing_extensions.TypeAlias = TurnOutcome
 
 class _OutcomeStatus:
@@ -133,6 +137,7 @@ class Turn(google.protobuf.message.Message):
     STEPS_FIELD_NUMBER: builtins.int
     OUTCOME_STATUS_FIELD_NUMBER: builtins.int
     HANDOFF_MESSAGE_FIELD_NUMBER: builtins.int
+    ANSWERED_BY_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request that the agent answers."""
     parent_request_id: builtins.str
@@ -167,6 +172,8 @@ class Turn(google.protobuf.message.Message):
     """The agent's text for the user about what follows: the message of its handoff or completion, or
     of the SetActiveAgent that moved the turn. Empty if there was none.
     """
+    answered_by: builtins.str
+    """The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED). Empty otherwise."""
     @property
     def user_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
         """The items of the user's message."""
@@ -212,9 +219,10 @@ class Turn(google.protobuf.message.Message):
         steps: collections.abc.Iterable[Global___Step] | None = ...,
         outcome_status: Global___OutcomeStatus.ValueType = ...,
         handoff_message: builtins.str = ...,
+        answered_by: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["complete_time", b"complete_time", "create_time", b"create_time", "response_duration", b"response_duration"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "agent_items", b"agent_items", "agent_text", b"agent_text", "complete_time", b"complete_time", "create_time", b"create_time", "from_agent_id", b"from_agent_id", "handoff_message", b"handoff_message", "outcome", b"outcome", "outcome_status", b"outcome_status", "parent_request_id", b"parent_request_id", "reason", b"reason", "request_id", b"request_id", "response_duration", b"response_duration", "revision", b"revision", "steps", b"steps", "task_id", b"task_id", "user_items", b"user_items", "user_text", b"user_text"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "agent_items", b"agent_items", "agent_text", b"agent_text", "answered_by", b"answered_by", "complete_time", b"complete_time", "create_time", b"create_time", "from_agent_id", b"from_agent_id", "handoff_message", b"handoff_message", "outcome", b"outcome", "outcome_status", b"outcome_status", "parent_request_id", b"parent_request_id", "reason", b"reason", "request_id", b"request_id", "response_duration", b"response_duration", "revision", b"revision", "steps", b"steps", "task_id", b"task_id", "user_items", b"user_items", "user_text", b"user_text"]) -> None: ...
 
 Global___Turn: typing_extensions.TypeAlias = Turn
 

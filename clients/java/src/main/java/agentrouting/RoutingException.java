@@ -17,7 +17,7 @@ import java.util.function.Function;
  *                          UnknownSuggestion
  *   PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
  *                          TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
- *                          LeaseLost  StoreFormat  ApprovalDecided
+ *                          LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
  *   RevisionMismatch
  *   RequestIdReused
  *   DeadlineExceeded
@@ -78,6 +78,8 @@ public class RoutingException extends CallException {
       case "STORE_FORMAT" -> StoreFormat::new;
       case "APPROVAL_DECIDED" -> ApprovalDecided::new;
       case "APPROVER_REFUSED" -> ApproverRefused::new;
+      case "CLAIMED" -> Claimed::new;
+      case "NOTHING_TO_CLAIM" -> NothingToClaim::new;
       default -> null;
     };
   }
@@ -385,6 +387,30 @@ public class RoutingException extends CallException {
    */
   public static final class ApprovalDecided extends PreconditionFailed {
     ApprovalDecided(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * Another person has claimed the conversation.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Leave the conversation to that person, or take it over:
+   * ClaimTurn with take_over.
+   */
+  public static final class Claimed extends PreconditionFailed {
+    Claimed(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * The conversation is not with the agent for which it was to be claimed.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Read the inbox again: the conversation was answered or
+   * handed on.
+   */
+  public static final class NothingToClaim extends PreconditionFailed {
+    NothingToClaim(Failure failure) {
       super(failure);
     }
   }

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/agent.proto.
  */
 export const file_agent_routing_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChxhZ2VudF9yb3V0aW5nL3YxL2FnZW50LnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIrYBCgVBZ2VudBIQCghhZ2VudF9pZBgBIAEoCRIUCgxkaXNwbGF5X25hbWUYAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSDAoEaWNvbhgEIAEoCRINCgVjb2xvchgFIAEoCRIpCgRraW5kGAYgASgOMhsuYWdlbnRfcm91dGluZy52MS5BZ2VudEtpbmQSFwoPdXNlcl9zZWxlY3RhYmxlGAcgASgIEg8KB2VuYWJsZWQYCCABKAgqdAoJQWdlbnRLaW5kEhoKFkFHRU5UX0tJTkRfVU5TUEVDSUZJRUQQABIZChVBR0VOVF9LSU5EX1NVUEVSVklTT1IQARIZChVBR0VOVF9LSU5EX1NQRUNJQUxJU1QQAhIVChFBR0VOVF9LSU5EX1NZU1RFTRADYgZwcm90bzM");
+  fileDesc("ChxhZ2VudF9yb3V0aW5nL3YxL2FnZW50LnByb3RvEhBhZ2VudF9yb3V0aW5nLnYxIrYBCgVBZ2VudBIQCghhZ2VudF9pZBgBIAEoCRIUCgxkaXNwbGF5X25hbWUYAiABKAkSEwoLZGVzY3JpcHRpb24YAyABKAkSDAoEaWNvbhgEIAEoCRINCgVjb2xvchgFIAEoCRIpCgRraW5kGAYgASgOMhsuYWdlbnRfcm91dGluZy52MS5BZ2VudEtpbmQSFwoPdXNlcl9zZWxlY3RhYmxlGAcgASgIEg8KB2VuYWJsZWQYCCABKAgqigEKCUFnZW50S2luZBIaChZBR0VOVF9LSU5EX1VOU1BFQ0lGSUVEEAASGQoVQUdFTlRfS0lORF9TVVBFUlZJU09SEAESGQoVQUdFTlRfS0lORF9TUEVDSUFMSVNUEAISFQoRQUdFTlRfS0lORF9TWVNURU0QAxIUChBBR0VOVF9LSU5EX0hVTUFOEARiBnByb3RvMw");
 
 /**
  * An agent as the registry describes it, in the session's locale.
@@ -121,6 +121,14 @@ export enum AgentKind {
    * @generated from enum value: AGENT_KIND_SYSTEM = 3;
    */
   SYSTEM = 3,
+
+  /**
+   * People, such as a help desk. Its conversations wait in its inbox until one of them claims them
+   * (ListWaiting, ClaimTurn). No topic brings users to it.
+   *
+   * @generated from enum value: AGENT_KIND_HUMAN = 4;
+   */
+  HUMAN = 4,
 }
 
 /**

@@ -1,0 +1,153 @@
+"""Deciding who of the people of an agent has a conversation, and what a person's answer closes.
+
+Rule: a claim is of one person, and only by that person is the conversation answered, until it is
+released, taken over, runs out, or the conversation leaves the agent.
+"""
+
+from __future__ import annotations
+
+from routing_service.core.claim_events import Claimed, ClaimReleased, TurnAnswered
+from routing_service.core.commands import (
+    ClaimTurn,
+    CompleteTurn,
+    Decision,
+    HandOff,
+    PersonsAnswer,
+    ReleaseTurn,
+)
+from routing_service.core.draft import Draft
+from routing_service.core.errors import Reason, RoutingError, invalid_field, unknown_agent
+from routing_service.core.events import TurnAbandoned
+from routing_service.core.facts import Facts, StoreFormat
+from routing_service.core.keep_turn import WORK_FORMAT, check_format
+from routing_service.core.ownership import expire_waits
+from routing_service.core.people import claim_of, person_with, turns_of_person
+from routing_service.core.registry import CLAIM_TIMEOUT_DEFAULT_US
+from routing_service.core.session import Claim, OpenTurn, SessionState
+from routing_service.core.vocabulary import HandoffMode
+
+
+def decide_claims(draft: Draft, command: ClaimTurn | ReleaseTurn, facts: Facts) -> Decision:
+    """Claim a conversation, or give a claim up. Raises what the two do."""
+    if isinstance(command, ClaimTurn):
+        return decide_claim(draft, command, facts)
+    return decide_release(draft, command)
+
+
+def decide_claim(draft: Draft, command: ClaimTurn, facts: Facts) -> Decision:
+    """Claim a conversation for a person; no events if the person has claimed it already.
+
+    Raises CLAIMED, NOTHING_TO_CLAIM, INVALID_FIELD, UNKNOWN_AGENT, STORE_FORMAT.
+    """
+    agent_id = _person(draft, command.agent_id)
+    check_format(draft, facts.of(StoreFormat), "claims")
+    expire_waits(draft)
+    state = draft.state
+    if person_with(state, draft.registry) != agent_id:
+        raise RoutingError(
+            Reason.NOTHING_TO_CLAIM,
+            f'session "{state.session_id}" is not with agent "{agent_id}"; it was answered or '
+            "handed on",
+            metadata={"session_id": state.session_id, "agent_id": agent_id},
+        )
+    claim = claim_of(state)
+    taken_from = ""
+    timeout_us = draft.agent(agent_id).claim_timeout_us or CLAIM_TIMEOUT_DEFAULT_US
+    if claim is not None:
+        taken_from = claim.claimant
+        if claim.claimant == command.claimant:
+            if claim.expire_us - draft.now_us >= timeout_us // 2:
+                return _decided(draft)
+        elif not command.take_over:
+            raise _claimed(state, claim)
+    draft.add(Claimed(agent_id, command.claimant, draft.now_us + timeout_us, taken_from))
+    return _decided(draft)
+
+
+def decide_release(draft: Draft, command: ReleaseTurn) -> Decision:
+    """Give a claim up; no events if there is none.
+
+    Raises CLAIMED if it is another person's, INVALID_FIELD, UNKNOWN_AGENT.
+    """
+    agent_id = _person(draft, command.agent_id)
+    expire_waits(draft)
+    claim = claim_of(draft.state)
+    if claim is None or claim.agent_id != agent_id:
+        return _decided(draft)
+    if claim.claimant != command.claimant and not command.is_operator:
+        raise _claimed(draft.state, claim)
+    draft.add(ClaimReleased(agent_id, claim.claimant, "released"))
+    return _decided(draft)
+
+
+def take_persons_answer(
+    draft: Draft, command: CompleteTurn, turn: OpenTurn | None, facts: Facts
+) -> None:
+    """Do what comes with a person's answer to the live turn; nothing for another turn.
+
+    Raises CLAIMED.
+    """
+    if turn is None or turn.holder not in draft.registry.people or not draft.state.is_live(turn):
+        return
+    check_claimant(draft, command)
+    answer_earlier(draft, command, turn, facts)
+
+
+def check_claimant(draft: Draft, command: CompleteTurn) -> None:
+    """Raise CLAIMED if another person has claimed the conversation that a person answers.
+
+    Where nobody signs in it is not checked.
+    """
+    assert isinstance(command, PersonsAnswer)
+    claim = claim_of(draft.state)
+    if claim is None or not command.subject or claim.claimant == command.subject:
+        return
+    if draft.now_us < claim.expire_us:
+        raise _claimed(draft.state, claim)
+
+
+def answer_earlier(draft: Draft, command: CompleteTurn, turn: OpenTurn, facts: Facts) -> None:
+    """Close the turns before the live one, which a person answers.
+
+    A question to another agent answers none.
+    """
+    outcome = command.outcome
+    if isinstance(outcome, HandOff) and outcome.mode is HandoffMode.CONSULT:
+        return
+    for earlier in turns_of_person(draft.state, draft.registry):
+        if earlier is turn:
+            continue
+        closed = (earlier.request_id, earlier.root_request_id, earlier.holder)
+        if facts.of(StoreFormat) < WORK_FORMAT:
+            draft.add(TurnAbandoned(*closed, cause="limit"))
+        else:
+            draft.add(TurnAnswered(*closed, answered_by=turn.request_id))
+
+
+def _person(draft: Draft, name: str) -> str:
+    """Return the id of an agent of kind human. Raises UNKNOWN_AGENT, INVALID_FIELD."""
+    registry = draft.registry
+    agent_id = registry.resolve(name)
+    if agent_id is None:
+        raise unknown_agent(name, tuple(registry.agents))
+    if agent_id not in registry.people:
+        raise invalid_field("agent_id", f'"{agent_id}" is not of kind human, so nobody claims it')
+    return agent_id
+
+
+def _claimed(state: SessionState, claim: Claim) -> RoutingError:
+    return RoutingError(
+        Reason.CLAIMED,
+        f'session "{state.session_id}" was claimed by "{claim.claimant}"; take it over to act in '
+        "it",
+        metadata={
+            "session_id": state.session_id,
+            "agent_id": claim.agent_id,
+            "claimant": claim.claimant,
+        },
+    )
+
+
+def _decided(draft: Draft) -> Decision:
+    task = draft.state.task
+    return Decision(events=tuple(draft.events), task_id=task.task_id if task else "")

@@ -1,0 +1,54 @@
+"""Claims of people, as answers and events have them."""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from agent_routing.v1 import routing_service_pb2 as pb
+from agent_routing.v1 import session_event_pb2
+from routing_service.core import claim_events as ev
+from routing_service.core.people import claim_of
+from routing_service.core.session import SessionState
+from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.agent_cards import AgentCards
+
+_CAUSES: Final = {
+    "released": session_event_pb2.CLAIM_RELEASE_CAUSE_RELEASED,
+    "timeout": session_event_pb2.CLAIM_RELEASE_CAUSE_TIMEOUT,
+    "moved": session_event_pb2.CLAIM_RELEASE_CAUSE_MOVED,
+}
+
+
+def claim_out(state: SessionState, cards: AgentCards, locale: str) -> pb.Claim | None:
+    """Return who has claimed a session; None if nobody has."""
+    claim = claim_of(state)
+    if claim is None:
+        return None
+    return pb.Claim(
+        agent=cards.card(claim.agent_id, locale),
+        claimant=claim.claimant,
+        claim_time=pm.timestamp(claim.claimed_us),
+        expire_time=pm.timestamp(claim.expire_us),
+    )
+
+
+def fill_claim(
+    made: session_event_pb2.SessionEvent, event: ev.ClaimEvent, cards: AgentCards
+) -> None:
+    """Set the kind of an event about a claim."""
+    match event:
+        case ev.Claimed():
+            made.claimed.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.claimed.claimant = event.claimant
+            made.claimed.taken_from = event.taken_from
+            made.claimed.expire_time.CopyFrom(pm.timestamp(event.expire_us))
+        case ev.ClaimReleased():
+            made.claim_released.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.claim_released.claimant = event.claimant
+            made.claim_released.cause = _CAUSES[event.cause]
+        case ev.TurnAnswered():
+            made.turn_answered.request_id = event.request_id
+            made.turn_answered.agent.CopyFrom(cards.card(event.agent_id, ""))
+            made.turn_answered.answered_by = event.answered_by
+        case _:
+            assert_never(event)
