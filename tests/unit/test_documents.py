@@ -15,12 +15,14 @@ from routing_service.rpc import (
     status_errors,
 )
 from routing_service.rpc.admin import audit, operations
+from routing_service.rpc.routing import degraded_turns, people
 from routing_service.server import channel_options
 from routing_service.sessions import (
     approval_watches,
     event_feed,
     inbox,
     live_feed,
+    retention,
     stickiness_switch,
 )
 from routing_service.settings.settings import SETTINGS
@@ -39,7 +41,10 @@ LIMITS = {
     module.__name__.rpartition(".")[2]: module
     for module in (
         audit,
+        degraded_turns,
         operations,
+        people,
+        retention,
         ordered_stream,
         channel_options,
         approval_watches,
