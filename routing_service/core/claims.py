@@ -89,18 +89,18 @@ def take_persons_answer(
     """
     if turn is None or turn.holder not in draft.registry.people or not draft.state.is_live(turn):
         return
-    check_claimant(draft, command)
+    assert isinstance(command, PersonsAnswer)
+    check_claimant(draft, command.subject)
     answer_earlier(draft, command, turn, facts)
 
 
-def check_claimant(draft: Draft, command: CompleteTurn) -> None:
-    """Raise CLAIMED if another person has claimed the conversation that a person answers.
+def check_claimant(draft: Draft, subject: str) -> None:
+    """Raise CLAIMED if another person has claimed the conversation that a person moves.
 
-    Where nobody signs in it is not checked.
+    subject: the signed-in caller; "" = callers do not sign in, so nothing is checked.
     """
-    assert isinstance(command, PersonsAnswer)
     claim = claim_of(draft.state)
-    if claim is None or not command.subject or claim.claimant == command.subject:
+    if claim is None or not subject or claim.claimant == subject:
         return
     if draft.now_us < claim.expire_us:
         raise _claimed(draft.state, claim)

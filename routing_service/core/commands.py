@@ -81,7 +81,7 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
 
     initiator: None = derived from the source: SUPERVISOR for the home agent, else AGENT.
     suggestion_id: the offer that the user accepts by it; new_task_id, child_seed: unused ids for
-    that.
+    that. subject: the signed-in caller, "" without sign-in.
     """
 
     request_id: str
@@ -98,6 +98,7 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
     suggestion_id: str = ""
     new_task_id: str = ""
     child_seed: str = ""
+    subject: str = ""
 
 
 class ClearActiveAgent(msgspec.Struct, frozen=True):

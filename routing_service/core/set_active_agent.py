@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from routing_service.core import ownership, suggestions
 from routing_service.core.case import is_mid_task
+from routing_service.core.claims import check_claimant
 from routing_service.core.commands import Decision, RouteMessage, SetActiveAgent
 from routing_service.core.draft import Draft
 from routing_service.core.errors import invalid_field, unknown_agent, unknown_request
@@ -22,6 +23,9 @@ from routing_service.core.session import OpenSuggestion, OpenTurn
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import HandoffMode, Initiator
 
+_AS_AN_AGENT = (None, Initiator.AGENT, Initiator.SUPERVISOR)
+"""Initiators of a handoff in an agent's name; users and operators move a claimed conversation."""
+
 
 def decide_set_active(
     draft: Draft, command: SetActiveAgent, facts: Facts, *, is_new: bool
@@ -29,7 +33,7 @@ def decide_set_active(
     """Decide a handoff. draft: the session, or one that begins with this.
 
     Raises RoutingError: UNKNOWN_AGENT, UNKNOWN_REQUEST, HANDOFF_REFUSED, UNKNOWN_SUGGESTION,
-    INVALID_FIELD.
+    INVALID_FIELD, CLAIMED.
     """
     registry = draft.registry
     target_id = registry.resolve(command.agent_id)
@@ -55,6 +59,8 @@ def decide_set_active(
         by_topic=offer is not None,
         refusals=facts.of(RefusedHandoffs),
     )
+    if command.initiator in _AS_AN_AGENT and attempt.source in registry.people:
+        check_claimant(draft, command.subject)
     verdicts = judge(attempt)
     if not all(verdict.allowed for verdict in verdicts):
         raise refuse_handoff(attempt, verdicts)

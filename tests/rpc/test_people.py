@@ -387,3 +387,74 @@ async def test_the_claimant_is_the_credentials_subject(tmp_path):
         assert (await operator("ClaimTurn", over)).claim.claimant == "olga"
         assert (await cem("ClaimTurn", over)).taken_from == "olga"
         assert (await cem("CompleteTurn", answer)).text == "Hi"
+
+
+async def at_signed_in_desk(service, session_id="s1"):
+    """Begin a conversation that the supervisor hands to the desk. Return the desk's request."""
+    frontend = Signed(service, *bearer(token("route", user="ana")))
+    routed = await frontend("Route", pb.RouteRequest(session_id=session_id, text="help"))
+    complete = pb.CompleteTurnRequest(
+        session_id=session_id, request_id=routed.dispatch.request_id, agent_id="front"
+    )
+    complete.handoff.agent_id = "desk"
+    runtime = person(service, "front-runtime", "front")
+    return (await runtime("CompleteTurn", complete)).next
+
+
+@pytest.mark.parametrize("in_turn", [True, False], ids=["in the turn", "between turns"])
+@pytest.mark.parametrize("initiator", ["UNSPECIFIED", "AGENT"])
+async def test_another_person_does_not_hand_over_what_one_has_claimed(tmp_path, in_turn, initiator):
+    """A handoff by itself moves as much as an answer, so the same person has to make it."""
+    async with serving_signed_in(tmp_path, SHOP) as service:
+        given = await at_signed_in_desk(service)
+        bea, cem = person(service, "bea"), person(service, "cem")
+        if not in_turn:
+            answer = pb.CompleteTurnRequest(
+                session_id="s1", request_id=given.request_id, agent_id="desk", **ask()
+            )
+            await bea("CompleteTurn", answer)
+        wish = pb.ClaimTurnRequest(session_id="s1", agent_id="desk")
+        claimed = await bea("ClaimTurn", wish)
+        moved = pb.SetActiveAgentRequest(
+            session_id="s1",
+            agent_id="orders",
+            turn_request_id=given.request_id if in_turn else "",
+            initiator=f"INITIATOR_{initiator}",
+        )
+        for named in ("", "desk", "Help desk team"):
+            for is_trial in (True, False):
+                moved.from_agent_id, moved.validate_only = named, is_trial
+                code, why = refused = await refusal(cem("SetActiveAgent", moved))
+                assert (code, why) == ("FAILED_PRECONDITION", "CLAIMED")
+                assert refused.metadata["claimant"] == "bea"
+                assert refused.metadata["agent_id"] == "desk"
+        status = await cem("Status", pb.StatusRequest(session_id="s1"))
+        assert (status.revision, status.claim) == (claimed.revision, claimed.claim)
+        assert (await bea("SetActiveAgent", moved)).agent.agent_id == "orders"
+        assert "ClaimReleased" in await service.chat("s1").kinds()
+
+
+async def test_operators_the_supervisor_and_a_takeover_move_what_another_has_claimed(tmp_path):
+    """A claim keeps the people of one agent apart; it binds no one else."""
+    async with serving_signed_in(tmp_path, SHOP) as service:
+        bea, cem = person(service, "bea"), person(service, "cem")
+        movers = {
+            "s1": (Signed(service, *bearer(token("admin", subject="olga"))), "OPERATOR"),
+            "s2": (person(service, "front-runtime", "front"), "SUPERVISOR"),
+            "s3": (cem, "AGENT"),
+        }
+        for session_id, (mover, initiator) in movers.items():
+            given = await at_signed_in_desk(service, session_id)
+            wish = pb.ClaimTurnRequest(session_id=session_id, agent_id="desk")
+            await bea("ClaimTurn", wish)
+            if mover is cem:
+                wish.take_over = True
+                assert (await cem("ClaimTurn", wish)).taken_from == "bea"
+            moved = pb.SetActiveAgentRequest(
+                session_id=session_id,
+                agent_id="orders",
+                turn_request_id="" if initiator == "SUPERVISOR" else given.request_id,
+                initiator=f"INITIATOR_{initiator}",
+            )
+            assert (await mover("SetActiveAgent", moved)).agent.agent_id == "orders"
+            assert "ClaimReleased" in await service.chat(session_id).kinds()

@@ -357,6 +357,7 @@ def _set_active_in(
         # Accepting a suggestion may open a task and a turn.
         new_task_id=new_id() if suggestion_id else "",
         child_seed=new_id() if suggestion_id else "",
+        subject=caller.subject,
     )
     return command, access
 
