@@ -200,7 +200,7 @@ class RoutingCalls(PeopleCalls, RouteCall):
         the answer has a verdict for each, and no error is raised.
 
         Raises HandoffRefused with every rule that refused, UnknownAgent, UnknownRequest,
-        UnknownSuggestion, InvalidField, OwnerMismatch, ScopeMissing, SessionErased,
+        UnknownSuggestion, Claimed, InvalidField, OwnerMismatch, ScopeMissing, SessionErased,
         RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded,
         Overloaded.
         """
