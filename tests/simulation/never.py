@@ -12,6 +12,7 @@ import msgspec
 from routing_service.core import events as ev
 from routing_service.core.commands import (
     AskApproval,
+    ClaimTurn,
     ClearActiveAgent,
     Command,
     CompleteTurn,
@@ -19,6 +20,7 @@ from routing_service.core.commands import (
     Expire,
     FollowUp,
     KeepTurn,
+    ReleaseTurn,
     ResumeTask,
     RouteMessage,
     SetActiveAgent,
@@ -41,7 +43,7 @@ from routing_service.core.vocabulary import (
     RouteReason,
     TaskStatus,
 )
-from tests.simulation import parked
+from tests.simulation import claims, parked
 
 COMMANDS_THAT_CHANGE = ("/supervisor", "/reset", "/agent", "/task")
 TIMED_CAUSES = frozenset({"timeout", "expired"})
@@ -59,12 +61,15 @@ def check_change(
     if not events:
         assert state is before, "nothing was written, yet the state is another"
         writes_nothing = isinstance(command, ClearActiveAgent | Expire | Erase | KeepTurn)
+        writes_nothing |= isinstance(command, ClaimTurn | ReleaseTurn)
         writes_nothing |= decided.decision.is_vote  # The same person approves again.
         assert writes_nothing, (
             "only a clear of what is clear, and what changes nothing, writes nothing"
         )
         return
     check_state(state)
+    for view in parked.views(state):
+        claims.check_place(view, registry)
     assert len(decided.active_after) in {0, len(events)}
     if isinstance(command, Erase):
         _check_erased(before, decided, registry)
@@ -99,6 +104,7 @@ def _check_task(
     _check_approvals(before, state, events)
     _check_locks(before, state, events)
     _check_turns(before, state, events, registry)
+    claims.check_events(before, state, events)
 
 
 def _check_command(
@@ -111,6 +117,7 @@ def _check_command(
     """Assert what holds for a command of its kind."""
     state, events = decided.state, decided.decision.events
     _check_dispatch(command, decided, registry)
+    claims.check_command(before, command, events, decided.now_us, registry)
     _check_topics(before, command, facts.of(TopicVerdict), decided, registry)
     match command:
         case CompleteTurn():
@@ -348,6 +355,9 @@ def _check_dispatch(command: Command, decided: Decided, registry: Registry) -> N
         )
 
 
+_ENDS_OF_TURNS = (ev.TurnAbandoned, ev.TurnCompleted, ev.TurnAnswered)
+
+
 def _check_turns(
     before: SessionState | None,
     state: SessionState,
@@ -357,7 +367,7 @@ def _check_turns(
     """A turn is removed only by an event, and the number of open turns is limited."""
     gone = {turn.request_id for turn in before.open_turns} if before else set()
     gone -= {turn.request_id for turn in state.open_turns}
-    said = {event.request_id for event in _of(events, ev.TurnAbandoned, ev.TurnCompleted)}
+    said = {event.request_id for event in _of(events, *_ENDS_OF_TURNS)}
     if before and before.paused and not state.paused:
         resumed = _of(events, ev.TaskResumed, ev.TaskCancelled, ev.AgentCleared)
         resumed += _of(events, ev.ApprovalWithdrawn)
@@ -366,7 +376,8 @@ def _check_turns(
     moved = {event.turn_request_id for event in _of(events, ev.AgentHandedOff)}
     assert gone <= said | moved, "a turn vanished"
     if _of(events, ev.MessageRouted):
-        assert len(state.open_turns) <= registry.limits.open_turns
+        by_people = bool(claims.people_with(state, registry))
+        assert len(state.open_turns) <= (16 if by_people else registry.limits.open_turns)
     _check_work(before, state, events, registry)
 
 

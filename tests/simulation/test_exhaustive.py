@@ -536,6 +536,7 @@ def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED)
             open_turn.asker,
             open_turn.mid_task,
             state.is_live(open_turn),
+            open_turn.holder in registry.people and open_turn.epoch == state.epoch,
             state.task is not None and open_turn.task_id == state.task.task_id,
             max(0, ends_us(open_turn, registry) - now_us),
             max(0, open_turn.dispatched_us + DAY_US - now_us) if open_turn.work else None,
@@ -567,6 +568,9 @@ def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED)
             for strand, view in zip(_strands(state), parked.views(state)[1:], strict=True)
         ),
         state.apart is not None and state.apart.parks_again,
+        (state.claim.agent_id, state.claim.claimant, max(0, state.claim.expire_us - now_us))
+        if state.claim
+        else None,
     )
 
 
