@@ -49,6 +49,8 @@ IMPORTED = {
     "agent_routing.fallback",
     "agent_routing.ids",
     "agent_routing.messages",
+    "agent_routing.people_calls",
+    "agent_routing.people_calls_aio",
     "agent_routing.plain_values",
     "agent_routing.retry",
     "agent_routing.route_result",
