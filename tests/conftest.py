@@ -76,17 +76,22 @@ LONG = (
     "tests/rpc/test_exit_in_time.py",
     "tests/rpc/test_round_trips.py",
     "tests/rpc/test_server_lifecycle.py",
+    "tests/rpc/test_watch_all_restarts.py",
     "tests/simulation/",
     "tests/stored_data/",
     "tests/telemetry/test_otlp_metrics.py",
     "tests/torture/",
+    "tests/unit/cli/test_check.py",
     "tests/unit/cli/test_doctor_target.py",
     "tests/unit/cli/test_init.py",
+    "tests/unit/cli/test_replay.py",
+    "tests/unit/cli/test_topic_examples.py",
     "tests/unit/cli/test_topics.py",
     "tests/unit/storage/postgres/",
     "tests/unit/storage/redis/",
     "tests/unit/test_packaging.py",
     "tests/unit/test_touched_files.py",
+    "tests/unit/topics/model/test_trained_model.py",
 )
 """What `make test` leaves to `make test-long`: processes that are killed, engines that fail, pages
 and changes that are tried out, public conversations, histories, clients in other languages."""
