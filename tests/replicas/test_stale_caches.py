@@ -7,7 +7,7 @@ import pytest
 
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service.registry.file import parse_registry
-from routing_service.sessions import command_handler
+from routing_service.sessions import appends
 from routing_service.sessions.session_cache import SessionCache
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
@@ -49,7 +49,7 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def _salts_alike(monkeypatch):
     """Salt the digests of changes alike, so that what two replicas store can be compared."""
-    monkeypatch.setattr(command_handler, "urandom", bytes)
+    monkeypatch.setattr(appends, "urandom", bytes)
 
 
 async def play(pairs, steps, compare):

@@ -34,6 +34,7 @@ from routing_service.core import handoff_rules, ownership, session, topic_switch
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.vocabulary import HandoffMode
 from routing_service.sessions import (
+    appends,
     calls,
     command_handler,
     dispatch_history,
@@ -364,14 +365,14 @@ def lock_lost_on_restart() -> None:
     """The stored state loses the open question."""
 
     def made(encode_state: Any) -> Any:
-        def unlocked(state: Any) -> bytes:
+        def unlocked(state: Any, *chain: Any) -> bytes:
             if state.active is not None and state.active.locked:
                 state = replace(state, active=replace(state.active, locked=False))
-            return bytes(encode_state(state))
+            return bytes(encode_state(state, *chain))
 
         return unlocked
 
-    put(command_handler, "encode_state", made)
+    put(appends, "encode_state", made)
 
 
 @bug("tests/rpc/test_histories.py::test_as_many_turns_go_along_as_are_asked_for")
@@ -537,7 +538,7 @@ def declined_agent_is_offered_again() -> None:
 
         return without_rest
 
-    put(session, "_evolve_suggestion", made)
+    put(session, "evolve_suggestion", made)
 
 
 @bug("tests/unit/core/test_topics.py::test_whoever_asked_for_the_home_agent_gets_it[/supervisor]")
