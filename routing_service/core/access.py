@@ -11,6 +11,7 @@ import msgspec
 from routing_service.core.erased_owner import is_owner
 from routing_service.core.errors import Reason, RoutingError, scope_missing, session_erased
 from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import turns_of
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ def agents_of(state: SessionState) -> set[str]:
     found = {frame.agent_id for frame in state.stack}
     found.update(state.turns_by_agent, (state.active_id, state.previous_agent))
     for strand in state.apart.parked if state.apart is not None else ():
-        turns = (*turns, *strand.open_turns, *((strand.paused,) if strand.paused else ()))
+        turns = (*turns, *turns_of(strand))
         found.update(frame.agent_id for frame in strand.stack)
         found.add(strand.active.agent_id if strand.active else "")
     for turn in turns:

@@ -156,6 +156,16 @@ def task_closed(session_id: str, task_id: str, status: str) -> RoutingError:
     )
 
 
+def request_id_of_another(session_id: str, request_id: str) -> RoutingError:
+    """Say that a message has the id of another request: an answer to one would close both."""
+    return RoutingError(
+        Reason.REQUEST_ID_REUSED,
+        f'request id "{request_id}" is that of another request of this session; make a new id '
+        "for a new message",
+        metadata={"session_id": session_id, "request_id": request_id, "method": "Route"},
+    )
+
+
 def scope_missing(what: str, scope: str) -> RoutingError:
     """Say which right a credential would need. what: the beginning of the sentence."""
     return RoutingError(

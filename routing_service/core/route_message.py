@@ -20,7 +20,13 @@ from routing_service.core.commands import (
     Verdict,
 )
 from routing_service.core.draft import Draft
-from routing_service.core.errors import Reason, RoutingError, invalid_field, task_closed
+from routing_service.core.errors import (
+    Reason,
+    RoutingError,
+    invalid_field,
+    request_id_of_another,
+    task_closed,
+)
 from routing_service.core.facts import (
     ChoseStay,
     Facts,
@@ -313,16 +319,7 @@ def _refuse_known_request(draft: Draft, command: RouteMessage, facts: Facts) -> 
         or (paused is not None and paused.request_id == request_id)
         or (facts and facts.of(IsServiceRequest))
     ):
-        raise RoutingError(
-            Reason.REQUEST_ID_REUSED,
-            f'request id "{request_id}" is that of another request of this session; make a new id '
-            "for a new message",
-            metadata={
-                "session_id": draft.state.session_id,
-                "request_id": request_id,
-                "method": "Route",
-            },
-        )
+        raise request_id_of_another(draft.state.session_id, request_id)
 
 
 def _double_text(draft: Draft, live: Blocker) -> RoutingError:

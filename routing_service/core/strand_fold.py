@@ -28,6 +28,17 @@ def apart_of(state: SessionState) -> Apart:
     return state.apart or NOTHING_APART
 
 
+def turns_of(strand: Strand) -> tuple[OpenTurn, ...]:
+    """Return all turns of a parked task that may still be answered or decided."""
+    return (*strand.open_turns, strand.paused) if strand.paused else strand.open_turns
+
+
+def every_open_turn(state: SessionState) -> tuple[OpenTurn, ...]:
+    """Return the open turns of the foreground and of the parked tasks."""
+    parked = apart_of(state).parked
+    return (*state.open_turns, *(turn for strand in parked for turn in strand.open_turns))
+
+
 def find_strand(state: SessionState, task_id: str) -> Strand | None:
     """Return a parked task."""
     for strand in apart_of(state).parked:

@@ -25,10 +25,10 @@ from routing_service.core.commands import (
 )
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
-from routing_service.core.errors import Reason, RoutingError, task_closed
+from routing_service.core.errors import Reason, RoutingError, request_id_of_another, task_closed
 from routing_service.core.registry import Registry, WhilePaused
-from routing_service.core.session import OpenTurn, SessionState, Strand
-from routing_service.core.strand_fold import apart_of, find_strand, live_turn
+from routing_service.core.session import SessionState, Strand
+from routing_service.core.strand_fold import apart_of, find_strand, live_turn, turns_of
 
 PARKED_MAX: Final = 8
 """Parked tasks of a session. Eight with full return stacks make a state of 7.1 KB with ids of 20
@@ -39,11 +39,6 @@ PARKED_FORMAT: Final = 2
 
 PARKED_TURNS_MAX: Final = 2
 """Open turns that a task keeps when it is parked: the live one and one that was overtaken."""
-
-
-def turns_of(strand: Strand) -> tuple[OpenTurn, ...]:
-    """Return all turns of a parked task that may still be answered or decided."""
-    return (*strand.open_turns, strand.paused) if strand.paused else strand.open_turns
 
 
 def holder_of(strand: Strand, registry: Registry) -> str:
@@ -216,7 +211,7 @@ def arrive(draft: Draft, command: RouteMessage, *, is_command: bool) -> None:
     """
     for each in apart_of(draft.state).parked:
         if any(turn.request_id == command.request_id for turn in turns_of(each)):
-            raise _reused(draft, command)
+            raise request_id_of_another(draft.state.session_id, command.request_id)
     was_parked = command.task_id and find_strand(draft.state, command.task_id) is not None
     expire_parked(draft)
     parked = apart_of(draft.state).parked
@@ -309,19 +304,6 @@ def parked_due_us(strand: Strand, registry: Registry) -> int:
     if strand.approval is not None and strand.approval.expire_us is not None:
         times.append(strand.approval.expire_us)
     return min(times)
-
-
-def _reused(draft: Draft, command: RouteMessage) -> RoutingError:
-    return RoutingError(
-        Reason.REQUEST_ID_REUSED,
-        f'request id "{command.request_id}" is that of another request of this session; make a '
-        "new id for a new message",
-        metadata={
-            "session_id": draft.state.session_id,
-            "request_id": command.request_id,
-            "method": "Route",
-        },
-    )
 
 
 def _held(draft: Draft, task_id: str) -> RoutingError:

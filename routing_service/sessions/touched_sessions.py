@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from routing_service.core.session import SessionState
-from routing_service.core.strands import turns_of
+from routing_service.core.strand_fold import turns_of
 from routing_service.storage.event_codec import decode_state
 from routing_service.storage.store import SchemaTooNew, Store, StoreCorrupt
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from routing_service.core.inbox import live_turns, place_of
 from routing_service.core.session import SessionState
-from routing_service.core.strand_fold import apart_of
+from routing_service.core.strand_fold import every_open_turn
 from routing_service.storage.event_codec import decode_state
 from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry, approval_entries
 from routing_service.storage.store import (
@@ -154,8 +154,7 @@ async def wrong_entries(store: Store, tenant: str, check: QueueCheck) -> AsyncIt
 def _agents_of(state: SessionState) -> Iterable[str]:
     """Return the agents that a state names: what waits for one is in its inbox."""
     yield from state.turns_by_agent
-    parked = [turn for strand in apart_of(state).parked for turn in strand.open_turns]
-    for turn in (*state.open_turns, *parked):
+    for turn in every_open_turn(state):
         yield from turn.path
     yield state.previous_agent
 

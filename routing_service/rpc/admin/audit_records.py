@@ -10,16 +10,18 @@ import structlog
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2
 from routing_service.core import events as ev
-from routing_service.rpc.admin.unreadable import UnreadableError, unreadable
-from routing_service.rpc.agent_cards import AgentCards
-from routing_service.rpc.event_mapping import (
+from routing_service.rpc.admin.audit_entries import (
     act_out,
-    bare_event,
-    event_out,
     method_path,
     purge_out,
     refusal_out,
     switch_out,
+)
+from routing_service.rpc.admin.unreadable import UnreadableError, unreadable
+from routing_service.rpc.agent_cards import AgentCards
+from routing_service.rpc.event_mapping import (
+    bare_event,
+    event_out,
 )
 from routing_service.sessions.audit_log import (
     OPERATOR_ACT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth.caller import Caller
@@ -58,12 +59,6 @@ def _state_out(tenant: str, state: SessionState, cards: AgentCards) -> pb.GetSes
         tenant=tenant,
         session_id=state.session_id,
         revision=state.revision,
-        active_agent=cards.card(active.agent_id, locale) if active else None,
-        locked=active is not None and active.locked,
-        return_stack=[pm.frame_out(frame, cards, locale) for frame in state.stack],
-        open_turns=[_turn_out(state, turn, cards) for turn in state.open_turns],
-        paused_turn=_turn_out(state, state.paused, cards) if state.paused else None,
-        queued_request_ids=[queued.request_id for queued in state.queued],
         registry_version=state.registry_version,
         locale=state.locale,
         channel=state.channel,
@@ -71,6 +66,7 @@ def _state_out(tenant: str, state: SessionState, cards: AgentCards) -> pb.GetSes
         create_time=pm.timestamp(state.create_us),
         update_time=pm.timestamp(state.update_us),
         turns_by_agent=state.turns_by_agent,
+        **_holding(state, cards),
         parked_tasks=[
             _parked_out(seen, strand.number, cards) for strand, seen in parked_views(state)
         ],
@@ -88,17 +84,24 @@ def _state_out(tenant: str, state: SessionState, cards: AgentCards) -> pb.GetSes
 def _parked_out(seen: SessionState, number: int, cards: AgentCards) -> pb.ParkedTaskAt:
     """Return a parked task. seen: the session as it was seen from it."""
     assert seen.task is not None
-    locale, active = pm.locale_of(seen), seen.active
     return pb.ParkedTaskAt(
         task=pm.task_out(seen.task, {}, seen.session_id, seen.owner),
         number=number,
-        active_agent=cards.card(active.agent_id, locale) if active else None,
-        locked=active is not None and active.locked,
-        return_stack=[pm.frame_out(frame, cards, locale) for frame in seen.stack],
-        open_turns=[_turn_out(seen, turn, cards) for turn in seen.open_turns],
-        paused_turn=_turn_out(seen, seen.paused, cards) if seen.paused else None,
-        queued_request_ids=[queued.request_id for queued in seen.queued],
+        **_holding(seen, cards),
     )
+
+
+def _holding(state: SessionState, cards: AgentCards) -> dict[str, Any]:
+    """Return the fields that say who has a task and what waits in it."""
+    locale, active = pm.locale_of(state), state.active
+    return {
+        "active_agent": cards.card(active.agent_id, locale) if active else None,
+        "locked": active is not None and active.locked,
+        "return_stack": [pm.frame_out(frame, cards, locale) for frame in state.stack],
+        "open_turns": [_turn_out(state, turn, cards) for turn in state.open_turns],
+        "paused_turn": _turn_out(state, state.paused, cards) if state.paused else None,
+        "queued_request_ids": [queued.request_id for queued in state.queued],
+    }
 
 
 def _turn_out(state: SessionState, turn: OpenTurn, cards: AgentCards) -> pb.OpenTurn:

@@ -8,7 +8,7 @@ from typing import Final
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth.caller import Caller
 from routing_service.core.session import SessionState
-from routing_service.core.strand_fold import apart_of
+from routing_service.core.strand_fold import every_open_turn
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.request_fields import check_one_tenant, check_times, tenant_of
 from routing_service.rpc.admin.unreadable import UnreadableError, unreadable
@@ -106,14 +106,13 @@ class SessionListCalls:
 
 def summary(key: SessionKey, state: SessionState, cards: AgentCards) -> pb.SessionSummary:
     """Return a session as lists and exports show it."""
-    parked = apart_of(state).parked
     made = pb.SessionSummary(
         tenant=key.tenant,
         session_id=key.session_id,
         owner=state.owner,
         revision=state.revision,
         locked=state.active is not None and state.active.locked,
-        open_turns=len(state.open_turns) + sum(len(one.open_turns) for one in parked),
+        open_turns=len(every_open_turn(state)),
         locale=state.locale,
         channel=state.channel,
         create_time=pm.timestamp(state.create_us),

@@ -27,7 +27,7 @@ from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.people import is_with_person
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
-from routing_service.core.strand_fold import apart_of, open_or_last, parked_views
+from routing_service.core.strand_fold import every_open_turn, open_or_last, parked_views
 from routing_service.core.strands import holder_of
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
@@ -149,7 +149,7 @@ class SessionReads:
             response.suggestion.CopyFrom(
                 pm.suggestion_out(plan, present, cards, locale, state.channel)
             )
-        for turn in _every_open_turn(state):
+        for turn in every_open_turn(state):
             if _may_see(turn, access, registry):
                 response.open_requests.append(await self._open_request(key, turn, cards, locale))
         return RpcAnswer(response.SerializeToString())
@@ -440,12 +440,6 @@ class SessionReads:
         except RoutingError as refusal:
             refusal.metadata.update(position)
             raise
-
-
-def _every_open_turn(state: SessionState) -> list[OpenTurn]:
-    """Return the open turns of the foreground and of the parked tasks."""
-    parked = apart_of(state).parked
-    return [*state.open_turns, *(turn for strand in parked for turn in strand.open_turns)]
 
 
 def _may_see(turn: OpenTurn, access: Access, registry: Registry) -> bool:
