@@ -92,8 +92,11 @@ async def serve(
         await server.stop()
 
 
-def run(settings: Settings) -> int:
-    """Serve in this process until a stop signal; print errors to stderr; return the exit code."""
+def run(settings: Settings, *, is_one_of_several: bool = False) -> int:
+    """Serve in this process until a stop signal; print errors to stderr; return the exit code.
+
+    is_one_of_several: other processes write to the same log, so that each line has the process id.
+    """
     try:
         key = read_key(settings.log_ids_key_file)
     except LogKeyInvalid as error:
@@ -103,6 +106,7 @@ def run(settings: Settings) -> int:
         settings.log_format,
         hashes=IdHashes(key) if settings.log_ids == "hashed" else None,
         error_words=settings.log_error_words,
+        pid=os.getpid() if is_one_of_several else 0,
     )
     _allow_descriptors(settings.connections_max)
     try:

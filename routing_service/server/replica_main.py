@@ -27,7 +27,7 @@ def main() -> int:
         return process.EXIT_FAILED  # The supervisor ended meanwhile.
     settings = Settings(**json.loads(given))
     threading.Thread(target=_stop_at_end, name="supervisor watch", daemon=True).start()
-    return process.run(settings)
+    return process.run(settings, is_one_of_several=True)
 
 
 def _stop_at_end() -> None:

@@ -168,6 +168,8 @@ class Logging:
     for_people: bool
     hashes: IdHashes | None = None
     """None: ids are written unchanged."""
+    pid: int = 0
+    """The process id in every line; 0 = in none."""
 
 
 def configure_logging(
@@ -177,12 +179,14 @@ def configure_logging(
     *,
     hashes: IdHashes | None = None,
     error_words: bool = False,
+    pid: int = 0,
 ) -> Logging:
     """Set up structlog, and bring the log lines of libraries there too.
 
     level, log_format: as in Settings. stream: default stderr, since stdout is for results. hashes:
     for ids that name a person; None = plain. error_words: whether errors are logged with their
-    messages, which may quote users.
+    messages, which may quote users. pid: of this process, for every line where several processes
+    share a log; 0 = lines do not name their process.
     """
     out = stream or sys.stderr
     writer = LineWriter(out)
@@ -200,6 +204,12 @@ def configure_logging(
             event["exception"] = trace_of(error, with_words=error_words)
         return event
 
+    def add_pid(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if pid:
+            # The supervisor's own lines name the process that they are about.
+            event.setdefault("pid", pid)
+        return event
+
     def hide_ids(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if hashes is not None:
             hashes.hide_in(event)
@@ -210,6 +220,7 @@ def configure_logging(
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             _add_logger_name,
+            add_pid,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _withhold,
             add_trace,
@@ -221,7 +232,7 @@ def configure_logging(
         cache_logger_on_first_use=False,
     )
     _bring_library_lines(error_words=error_words)
-    return Logging(writer, _LEVELS[level], for_people, hashes)
+    return Logging(writer, _LEVELS[level], for_people, hashes, pid)
 
 
 def _show_unseen(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -244,6 +255,7 @@ class CallLog:
         self._for_people = configured.for_people
         self._hashes = configured.hashes
         self._metrics = metrics
+        self._pid = b'"pid":%d,' % configured.pid if configured.pid else b""
         self._encode = msgspec.json.Encoder().encode
         is_plain = not self._for_people and self._hashes is None
         self._writes_decisions_plain = is_plain and _LEVELS["info"] >= self._level
@@ -292,7 +304,8 @@ class CallLog:
     def _line(self, record: CallRecord, level: str, event: str, time_s: float) -> bytes:
         # The record is encoded directly: a separate struct for the line would double the cost.
         now = self._encode(datetime.fromtimestamp(time_s, UTC))
-        head = b'{"timestamp":%b,"level":"%b","event":"%b",' % (now, level.encode(), event.encode())
+        said = now, level.encode(), event.encode(), self._pid
+        head = b'{"timestamp":%b,"level":"%b","event":"%b",%b' % said
         return head + self._encode(record)[1:]
 
     def failed(self, record: CallRecord, error: BaseException) -> str:

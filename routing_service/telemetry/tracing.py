@@ -278,12 +278,16 @@ class _SpanMaker:
 
 
 class FileExporter:
-    """Appends spans to a file, one JSON object a line, for tests and trials."""
+    """Appends spans to a file, one JSON object a line, for tests and trials.
+
+    Several processes may append to the same file: each group of spans is one write in append mode,
+    which a local file system does not mix with another's.
+    """
 
     def __init__(self, path: str) -> None:
         """Open the file. Raises ExporterUnavailable."""
         try:
-            self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - kept open
+            self._file = Path(path).open("ab", buffering=0)  # noqa: SIM115 - kept open
         except OSError as error:
             raise ExporterUnavailable(
                 f'traces "file:{path}": {error.strerror}; check path and permissions'
@@ -291,8 +295,8 @@ class FileExporter:
 
     def export(self, spans: Sequence[ReadableSpan]) -> None:
         """Write spans."""
-        self._file.writelines(f"{span.to_json(indent=None)}\n" for span in spans)
-        self._file.flush()
+        lines = "".join(f"{span.to_json(indent=None)}\n" for span in spans)
+        self._file.write(lines.encode())
 
     def shutdown(self) -> None:
         """Close the file."""

@@ -66,9 +66,13 @@ class Supervised:
             while self._logged(log_event) < count:  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.1)
 
-    def _logged(self, log_event: str) -> int:
+    def log_lines(self) -> list[str]:
+        """The lines of its log, and of its processes', that are JSON."""
         lines = (self.folder / "log").read_text().splitlines()
-        return sum(json.loads(line)["event"] == log_event for line in lines if line[:1] == "{")
+        return [line for line in lines if line[:1] == "{"]
+
+    def _logged(self, log_event: str) -> int:
+        return sum(json.loads(line)["event"] == log_event for line in self.log_lines())
 
 
 def free_ports(count):
@@ -92,6 +96,8 @@ def supervised(own_postgres, tmp_path):
         "metrics-listen": f"127.0.0.1:{metrics}",
         "probe-listen": f"127.0.0.1:{probes}",
         "log-format": "json",
+        "traces": f"file:{tmp_path / 'spans.jsonl'}",
+        "traces-new-percent": 100,
     }
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
@@ -194,7 +200,8 @@ async def test_kills_and_a_rolling_restart_give_no_wrong_answer_and_no_failed_ca
     supervised.process.send_signal(signal.SIGUSR2)
     await supervised.until("restarted")
     assert load.errors == []
-    assert set(supervised.children).isdisjoint(second)
+    third = supervised.children
+    assert set(third).isdisjoint(second)
     await asyncio.sleep(1)
 
     load.stopped = True
@@ -215,6 +222,19 @@ async def test_kills_and_a_rolling_restart_give_no_wrong_answer_and_no_failed_ca
 
     supervised.process.terminate()
     assert await asyncio.to_thread(supervised.process.wait, 60) == 0
+
+    # Each line of the log says which process wrote it.
+    lines = [json.loads(line) for line in supervised.log_lines()]
+    served = {line["pid"] for line in lines if line["event"] == "process_serving"}
+    # A process that replaced another one may have got no connection.
+    assert {line["pid"] for line in lines if line["event"] == "decision"} <= served
+    assert served == {*first, *second, *third}
+    # All processes append to one file of spans, and no line is broken by another.
+    spans = (supervised.folder / "spans.jsonl").read_text().splitlines()
+    assert {json.loads(span)["name"].rpartition("/")[2] for span in spans} >= {
+        "Route",
+        "CompleteTurn",
+    }
 
 
 async def test_processes_end_with_their_supervisor(supervised):

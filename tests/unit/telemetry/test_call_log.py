@@ -74,6 +74,16 @@ def test_a_decision_is_one_line_with_all_ids_and_the_reason(screen):
     assert line == RECORD | {"event": "decision", "level": "info", "duration_ms": 1.235}
 
 
+def test_lines_of_several_processes_name_their_process(screen):
+    """Otherwise nobody can tell which of the processes that share a log is in trouble."""
+    log = CallLog(configure_logging("info", "json", screen, pid=4711), Metrics())
+    log.finished(CallRecord(**RECORD))
+    log.finished(CallRecord("Route", code="UNAVAILABLE"))
+    structlog.get_logger().warning("store_failed")
+    structlog.get_logger().info("process_ended", pid=12)
+    assert [line["pid"] for line in screen.lines] == [4711, 4711, 4711, 12]
+
+
 async def test_lines_of_decisions_are_written_together_and_soon(screen):
     """A system call per line would cost a busy server more than the line itself."""
     log = CallLog(configure_logging("info", "json", screen), Metrics())

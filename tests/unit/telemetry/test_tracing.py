@@ -242,6 +242,24 @@ async def test_spans_go_to_a_file_line_by_line(tmp_path):
         open_exporter(f"file:{tmp_path}/no/such/folder/x")
 
 
+async def test_writers_of_one_file_do_not_break_each_others_lines(tmp_path):
+    """As the processes of `serve --processes`: a group of spans is longer than a file's buffer."""
+    path = tmp_path / "spans.jsonl"
+    first, second = (FileExporter(str(path)) for _ in range(2))
+    spans = await spans_of(*[CallRecord("Route", traceparent=SAMPLED)] * 100)
+    rounds = [[exporter] * 30 for exporter in (first, second)]
+    await asyncio.gather(
+        *(
+            asyncio.to_thread(lambda exporters: [each.export(spans) for each in exporters], each)
+            for each in rounds
+        )
+    )
+    first.shutdown()
+    second.shutdown()
+    read = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert len(read) == 2 * 30 * 100
+
+
 def test_missing_extra_is_told_with_the_remedy(monkeypatch):
     """The server does not start without a configured feature."""
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
