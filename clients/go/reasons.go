@@ -198,6 +198,11 @@ const (
 	// Code FAILED_PRECONDITION. Remedy: Read the inbox again: the conversation was answered or handed
 	// on.
 	NothingToClaim Reason = "NOTHING_TO_CLAIM"
+
+	// TasksOpen: as many tasks as can be are parked, and the message names one more (tasks: new).
+	// Code FAILED_PRECONDITION. Remedy: Finish or cancel a parked task first, or leave task_id empty
+	// to join the open one.
+	TasksOpen Reason = "TASKS_OPEN"
 )
 
 // As returns the error as the type of its reason.

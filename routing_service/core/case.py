@@ -36,6 +36,7 @@ from routing_service.core.slash_commands import (
     may_be_command,
     parse,
 )
+from routing_service.core.suggestions import takes_plain_answers
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -45,7 +46,8 @@ class Case(msgspec.Struct, frozen=True):
     is_mid_task(). parsed: the command in the text. line, agent_id: of Route, for ordinary text that
     topic detection does not send elsewhere; None, "" for a command and for an answer to a
     suggestion. blocked_by: because of which this registry refuses the message, or lets it wait.
-    origin: the session before, where the draft's is seen from a parked task.
+    origin: the session before, where the draft's is seen from a parked task. otherwise: the same
+    message as the first of another task, if it is no plain answer to the open suggestion.
     """
 
     draft: Draft
@@ -57,6 +59,7 @@ class Case(msgspec.Struct, frozen=True):
     agent_id: str = ""
     blocked_by: Blocker | None = None
     origin: SessionState | None = None
+    otherwise: Case | None = None
 
 
 _OF_A_SESSION = (
@@ -143,9 +146,26 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
     ):
         blocked_by = blocking_turn(draft.state, draft.registry)
     expired = ownership.expire_ownership(draft)
+    if command.may_begin and strands.begins_task(draft, command):
+        return _begin(draft, command, is_new=is_new, expired=expired)
     arrival = Arrival(draft, draft.state, command.stickiness_enabled, expired)
     line = choose_line(arrival)
     return Case(draft, command, is_new, mid_task, None, line, line.agent(arrival), blocked_by)
+
+
+def _begin(draft: Draft, command: RouteMessage, *, is_new: bool, expired: bool) -> Case:
+    """Let a message begin a task of its own; a plain answer to a suggestion is still to be one."""
+    own = draft.fork()
+    strands.leave_task(own)
+    arrival = Arrival(own, own.state, command.stickiness_enabled, expired)
+    line = choose_line(arrival)
+    begun = Case(own, command, is_new, mid_task=False, line=line, agent_id=line.agent(arrival))
+    if command.items or command.task_id or takes_plain_answers(draft.state) is None:
+        return begun
+    arrival = Arrival(draft, draft.state, command.stickiness_enabled, expired)
+    line = choose_line(arrival)
+    mid_task = is_mid_task(draft.state)
+    return Case(draft, command, is_new, mid_task, None, line, line.agent(arrival), otherwise=begun)
 
 
 def _arrive(draft: Draft, command: RouteMessage) -> None:
@@ -163,5 +183,6 @@ def _parsed(draft: Draft, command: RouteMessage) -> ParsedCommand | None:
     if parsed is None or parsed.name not in TASK_COMMANDS:
         return parsed
     # Where no task is ever parked, these are ordinary words.
-    parks = draft.registry.while_paused is WhilePaused.PARK
+    registry = draft.registry
+    parks = registry.while_paused is WhilePaused.PARK or registry.begins_tasks
     return parsed if parks or draft.state.apart is not None else None

@@ -53,6 +53,20 @@ class Draft:
         draft.active_after = []
         return draft
 
+    def fork(self) -> Draft:
+        """Return a draft that goes on from here by itself."""
+        draft = Draft.standing(self.state, self.registry)
+        draft.now_us = self.now_us
+        draft.before = self.before
+        draft.become(self)
+        return draft
+
+    def become(self, other: Draft) -> None:
+        """Take over what another draft of the same change has decided."""
+        self.state = other.state
+        self.events = list(other.events)
+        self.active_after = list(other.active_after)
+
     def add(self, event: Event) -> None:
         """Add an event and apply it."""
         self.events.append(event)

@@ -52,6 +52,7 @@ class Reason(enum.Enum):
     APPROVER_REFUSED = "APPROVER_REFUSED"
     CLAIMED = "CLAIMED"
     NOTHING_TO_CLAIM = "NOTHING_TO_CLAIM"
+    TASKS_OPEN = "TASKS_OPEN"
 
 
 @dataclass(frozen=True, slots=True)

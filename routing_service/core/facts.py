@@ -183,6 +183,8 @@ def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[F
         needed.append(IsServiceRequest(command.request_id))
     if command.task_id and (before.task is None or before.task.task_id != command.task_id):
         needed.append(StoredTaskStatus(command.task_id))
+        if case.draft.registry.begins_tasks and StoreFormat() not in needed:
+            needed.append(StoreFormat())
     offer = before.suggestion
     if offer is not None:
         accepts = bool(command.quick_reply_id)
@@ -192,6 +194,8 @@ def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[F
             accepts = found.of(PlainAnswer) is True
             if found.of(PlainAnswer) is False:
                 needed.append(ChoseStay(command.text, before.locale))
+            elif case.otherwise is not None and not accepts:
+                case = case.otherwise
         if accepts:
             return [*needed, OfferedMessage(offer.message_revision)]
     if case.draft.registry.topics.is_on:

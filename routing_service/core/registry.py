@@ -459,6 +459,8 @@ class Registry:
     # A second message waits while the turn of the first is in an inbox.
     double_text_queues: bool = False
     while_paused: WhilePaused = WhilePaused.HOLD
+    # A message that names no task begins one, unless something in the open task waits for it.
+    begins_tasks: bool = False
     # Names of slash commands, without the slash, that this registry switches off.
     disabled_commands: frozenset[str] = frozenset()
     # The registry's further words for slash commands, folded, with the command of each.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from routing_service.core import approvals, ownership, suggestions, topic_switch
+from routing_service.core import approvals, ownership, strands, suggestions, topic_switch
 from routing_service.core import events as ev
 from routing_service.core.case import Case, is_mid_task
 from routing_service.core.commands import (
@@ -94,6 +94,9 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
         accepted = _decide_plain_answer(draft, command, facts, mid_task=mid_task)
         if accepted is not None:
             return accepted
+        if case.otherwise is not None and facts.of(PlainAnswer) is None:
+            draft.become(case.otherwise.draft)
+            return decide_route(replace(case.otherwise, draft=draft), command, facts)
     if case.blocked_by is not None and (waits := _behind(case, command, facts)) is not None:
         return waits
     choice = Choice(case.agent_id, line.reasons[0], command.text, command.items)
@@ -347,6 +350,10 @@ def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -
             raise task_closed(draft.state.session_id, wanted, status)
     if latest is not None and latest.status in OPEN_STATUSES:
         if wanted and wanted != latest.task_id:
+            if draft.registry.begins_tasks:
+                check_format(draft, facts.of(StoreFormat), "several open tasks")
+                if (refusal := strands.why_not_begun(draft, wanted)) is not None:
+                    raise refusal
             raise RoutingError(
                 Reason.TASK_OPEN,
                 f'task "{latest.task_id}" is open in this session, the request names "{wanted}"; '

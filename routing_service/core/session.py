@@ -29,7 +29,7 @@ from routing_service.core.session_parts import (
     Work,
     work_of_next,
 )
-from routing_service.core.strand_fold import evolve_strands
+from routing_service.core.strand_fold import evolve_strands, without_freed
 from routing_service.core.suggestion_fold import evolve_suggestion
 from routing_service.core.task_fold import (
     evolve_task,
@@ -362,6 +362,8 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
     if event.inbox:
         turn = replace(turn, work=_IN_INBOX)
         state = replace(state, has_work=True)
+    if state.apart is not None:
+        state = without_freed(state)
     return replace(
         state,
         open_turns=(*map(overtaken, state.open_turns), turn) if state.open_turns else (turn,),

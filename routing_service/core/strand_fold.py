@@ -115,7 +115,11 @@ def _bring_forward(state: SessionState, event: ev.TaskForegrounded) -> SessionSt
     strand = find_strand(state, event.task_id)
     assert strand is not None
     kept = tuple(each for each in apart_of(state).parked if each is not strand)
-    apart = Apart(kept, parks_again=strand.paused is not None)
+    apart = Apart(
+        kept,
+        parks_again=strand.paused is not None,
+        freed_revision=state.revision if event.cause == "freed" else 0,
+    )
     return _with(state, _joined(_awake(strand, state.update_us), state), apart)
 
 
@@ -141,7 +145,16 @@ def _choose(state: SessionState, event: ev.StrandChosen) -> SessionState:
             parked.append(each)
         elif state.open_task is not None:
             parked.append(_strand(state, each.number, state.update_us))
-    return _with(state, foreground, Apart(tuple(parked), apart.parks_again))
+    return _with(state, foreground, replace(apart, parked=tuple(parked), aside=None))
+
+
+def without_freed(state: SessionState) -> SessionState:
+    """Forget when the question in the foreground came forward: the user has written since."""
+    apart = state.apart
+    if apart is None or not apart.freed_revision or apart.aside is not None:
+        return state
+    apart = replace(apart, freed_revision=0)
+    return replace(state, apart=None if apart == NOTHING_APART else apart)
 
 
 def _joined(strand: Strand, left: SessionState) -> Strand:

@@ -26,6 +26,7 @@ from routing_service.core.commands import (
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, request_id_of_another, task_closed
+from routing_service.core.people import person_with
 from routing_service.core.registry import Registry, WhilePaused
 from routing_service.core.session import SessionState, Strand
 from routing_service.core.strand_fold import apart_of, find_strand, live_turn, turns_of
@@ -202,8 +203,66 @@ def bring(draft: Draft, strand: Strand, cause: str) -> None:
     )
 
 
+def begins_task(draft: Draft, command: RouteMessage) -> bool:
+    """Say whether a message begins a task of its own although one is open (tasks: new).
+
+    One that names no task joins the open one if something there waits for it.
+    """
+    state = draft.state
+    task = state.open_task
+    if task is None or not command.may_begin or command.quick_reply_id:
+        return False
+    has_room = len(apart_of(state).parked) < PARKED_MAX or not is_pending(state)
+    if command.task_id:
+        is_other = command.task_id != task.task_id
+        return is_other and has_room and not owned_in_task(draft)
+    waits = (
+        state.paused
+        or state.live_turn
+        or state.queued
+        or (state.active is not None and state.active.locked)
+        or person_with(state, draft.registry)
+        or owned_in_task(draft)
+    )
+    return command.stickiness_enabled and has_room and not waits
+
+
+def leave_task(draft: Draft) -> None:
+    """Make room for a task that begins: what is left is parked, or ends if nothing of it waits."""
+    task = draft.state.open_task
+    assert task is not None
+    if is_pending(draft.state):
+        park(draft, "message")
+        return
+    agent_id = draft.state.active_id or draft.registry.home_agent_id
+    draft.add(ev.TaskCompleted(task_id=task.task_id, agent_id=agent_id, summary=""))
+    if draft.state.active is not None:
+        ownership.clear(draft, "complete", "superseded")
+
+
+def why_not_begun(draft: Draft, task_id: str) -> RoutingError | None:
+    """Return why a message that names a new task cannot begin it; None for a user's command."""
+    if owned_in_task(draft):
+        return _held(draft, task_id)
+    parked = apart_of(draft.state).parked
+    if len(parked) < PARKED_MAX or not is_pending(draft.state):
+        return None
+    return RoutingError(
+        Reason.TASKS_OPEN,
+        f"{len(parked)} tasks of this session are parked, which is the most; finish or cancel one "
+        f'before "{task_id}" begins, or leave task_id out to join the open one',
+        metadata={
+            "session_id": draft.state.session_id,
+            "task_id": task_id,
+            "tasks_max": str(PARKED_MAX),
+        },
+    )
+
+
 def arrive(draft: Draft, command: RouteMessage, *, is_command: bool) -> None:
     """Bring forward the task that a message names, or park again one that it does not name.
+
+    So is a question that came forward by itself after the user had written the message.
 
     is_command: it is one that leaves the foreground as it is, such as /status.
     Raises RoutingError REQUEST_ID_REUSED for the request of a parked task; TASK_OPEN if an agent
@@ -225,8 +284,18 @@ def arrive(draft: Draft, command: RouteMessage, *, is_command: bool) -> None:
             raise _held(draft, command.task_id)
         bring(draft, strand, "message")
         return
-    was_brought = apart_of(draft.state).parks_again and draft.state.paused is not None
-    if was_brought and not command.task_id and len(parked) < PARKED_MAX:
+    if command.task_id or command.quick_reply_id or len(parked) >= PARKED_MAX:
+        return
+    apart, state = apart_of(draft.state), draft.state
+    was_brought = apart.parks_again and state.paused is not None
+    is_unseen = (
+        command.shown_revision is not None
+        and command.shown_revision < apart.freed_revision
+        and state.active is not None
+        and state.active.locked
+        and state.open_task is not None
+    )
+    if was_brought or is_unseen:
         park(draft, "message")
 
 

@@ -224,6 +224,7 @@ def _build_registry(document: Document) -> Registry:
         double_text_rejects=double_text == "reject",
         double_text_queues=double_text == "queue",
         while_paused=WhilePaused(data.get("while_paused", _by_version(data, "hold", "park"))),
+        begins_tasks=data.get("tasks", "join") == "new",
         disabled_commands=frozenset(data.get("commands", {}).get("disabled", ())),
         command_words={
             fold_word(word): command

@@ -75,6 +75,7 @@ _KEYS: Final = {
     "auto_off": "stickiness",
     "double_text_rejects": "double_text",
     "double_text_queues": "double_text",
+    "begins_tasks": "tasks",
     "disabled_commands": "commands",
     "command_words": "commands",
 }

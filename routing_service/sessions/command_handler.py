@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 import tenacity
+from msgspec.structs import replace
 
 from routing_service.core.access import Access, refused, refused_erased
 from routing_service.core.case import open_case
@@ -36,6 +37,7 @@ from routing_service.core.queued_messages import queued_count
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
+from routing_service.core.strands import PARKED_FORMAT
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.ids import new_uuid7
@@ -369,6 +371,9 @@ class CommandHandler:
                 check_revision(call, state)
             if call.lease_token:
                 await self.inbox.check_lease(call, state)
+            if registry.begins_tasks and isinstance(command, RouteMessage):
+                may_begin = await self.store_format() >= PARKED_FORMAT
+                command = replace(command, may_begin=may_begin)
             if isinstance(command, _BY_STICKINESS):
                 stickiness = await self._stickiness(call.key.tenant)
                 if not stickiness.is_plain:

@@ -142,6 +142,7 @@ async def test_every_field_of_a_route_arrives(service, connect):
         metadata={"ticket": "7"},
         task_expire_time=expires,
         deliver="INBOX",
+        shown_revision=7,
     )
     [request] = service.requests("Route")
     assert request.ListFields()
@@ -157,6 +158,7 @@ async def test_every_field_of_a_route_arrives(service, connect):
     assert dict(request.metadata) == {"ticket": "7"}
     assert request.task_expire_time.ToDatetime(UTC) == expires
     assert request.deliver == DELIVERY_INBOX
+    assert request.shown_revision == 7
     assert service.received[0].metadata["agent-routing-tenant"] == "acme"
     assert service.received[0].metadata["x-trace"] == "7"
 

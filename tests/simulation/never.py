@@ -78,6 +78,7 @@ def check_change(
     _check_home(before, state, registry)
     _check_fold(before, decided, registry)
     _check_time(before, decided)
+    parked.check_begun(before, command, decided, registry)
     if not parked.has_parked(before, state):
         _check_task(before, state, events, registry)
         _check_command(before, command, decided, registry, facts)
@@ -87,7 +88,9 @@ def check_change(
         if part.events:
             _check_task(part.before, part.after, part.events, registry)
     part = parked.main_part(parts, command, decided.decision)
-    decision = msgspec.structs.replace(decided.decision, events=part.events)
+    decision = msgspec.structs.replace(
+        decided.decision, events=parked.without_left_task(part.events, events)
+    )
     seen = msgspec.structs.replace(decided, decision=decision, state=part.after)
     _check_command(part.before, command, seen, registry, facts)
 
@@ -463,7 +466,9 @@ def _check_answer(before: SessionState | None, command: CompleteTurn, decided: D
     assert not _of(events, ev.MessageRouted)
     if decision.status is OutcomeStatus.STORED_ONLY:
         _check_untouched(before, decided.state, "an answer that is only kept moved something")
-        assert not _of(events, ev.AgentHandedOff, ev.TaskCompleted, ev.TaskFailed)
+        assert not _of(events, ev.AgentHandedOff, ev.TaskFailed)
+        # A parked task ends with its last turn, also where that has just run out of time.
+        assert not _of(events, ev.TaskCompleted) or _of(events, ev.TurnAbandoned)
         assert decision.dispatch is None
     if not command.stickiness_enabled:
         _check_untouched(before, decided.state, "an outcome moved while stickiness is off")
@@ -553,7 +558,9 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
     )
     changes = command.text.strip().lower().startswith(COMMANDS_THAT_CHANGE)
     by_topic = [e for e in _of(events, ev.AgentHandedOff) if e.initiator is Initiator.TOPIC]
-    if not is_timed and not by_topic and (decision.reply is None or not changes):
+    # Where a task ended because another began, parked.check_begun says whether it had to.
+    is_left = bool(_of(events, ev.TaskCompleted))
+    if not is_timed and not by_topic and not is_left and (decision.reply is None or not changes):
         _check_untouched(before, decided.state, "a plain message moved the session by itself")
 
 

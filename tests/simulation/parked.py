@@ -12,7 +12,10 @@ import msgspec
 
 from routing_service.core import events as ev
 from routing_service.core.commands import Command, Decision, RouteMessage
+from routing_service.core.decide import Decided
+from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState, Strand, apply_change, evolve
+from routing_service.core.vocabulary import Initiator
 
 PARKED_MAX = 8
 QUEUED_MAX = 8
@@ -106,6 +109,123 @@ def main_part(parts: list[Part], command: Command, decision: Decision) -> Part:
             return said[-1] if said else parts[-1]
         return parts[-1]
     return next((part for part in parts if part.events), parts[0])
+
+
+def check_begun(
+    before: SessionState | None, command: Command, decided: Decided, registry: Registry
+) -> None:
+    """A message begins a task of its own exactly where the rule of `tasks: new` says so.
+
+    The rule is written again here, on the session as the message finds it: after its time-outs.
+    """
+    if not isinstance(command, RouteMessage) or before is None:
+        return
+    now, rest = _as_found(before, decided, registry)
+    if any(isinstance(e, ev.CommandHandled | ev.SwitchAnswered) for e in rest) or not rest:
+        return
+    if any(isinstance(e, ev.TaskForegrounded) for e in rest):
+        assert command.task_id, "a message that names no task brought one forward"
+        return
+    left = [e for e in rest if isinstance(e, ev.TaskParked | ev.TaskCompleted)]
+    task = now.open_task
+    if task is None:
+        assert not left
+        return
+    has_room = len(_parked(now)) < PARKED_MAX
+    is_brought = now.apart is not None and now.apart.parks_again and now.paused is not None
+    if not command.task_id and has_room and (is_brought or _is_unseen(now, command)):
+        assert [type(e) for e in left] == [ev.TaskParked]
+        return
+    joins = not command.stickiness_enabled or now.paused is not None
+    joins |= _waits(now, registry) or _is_owned(now, registry)
+    is_pending = _waits(now, registry, people=False)
+    is_pending |= bool(now.stack or now.meanwhile or now.paused)
+    begins = command.may_begin and (has_room or not is_pending)
+    begins &= command.task_id != task.task_id if command.task_id else not joins
+    assert bool(left) == begins, f"tasks: new was not followed: {task}"
+    if not begins:
+        return
+    assert not _is_owned(now, registry), "an owner was left"
+    assert isinstance(left[0], ev.TaskParked) == is_pending, "parked and completed are mixed up"
+    assert [e.task_id for e in left] == [task.task_id]
+    if decided.decision.dispatch is not None:
+        assert decided.state.open_task is not None
+        assert decided.state.open_task.task_id == (command.task_id or command.new_task_id)
+        assert not decided.state.stack
+
+
+def _as_found(
+    before: SessionState, decided: Decided, registry: Registry
+) -> tuple[SessionState, tuple[ev.Event, ...]]:
+    """Return the session after a message's time-outs, and the events from then on."""
+    events = decided.decision.events
+    now = apply_change(
+        before,
+        (),
+        session_id=before.session_id,
+        now_us=decided.now_us,
+        registry_version=registry.version,
+    )
+    inside = False
+    for place, event in enumerate(events):
+        if isinstance(event, ev.StrandChosen):
+            inside = bool(event.task_id)
+        elif not inside and _is_the_messages(event):
+            return now, events[place:]
+        now = evolve(now, event)
+    return now, ()
+
+
+def _is_the_messages(event: ev.Event) -> bool:
+    """Say whether an event of a message's change is the message's, and not of a time-out."""
+    match event:
+        case ev.MessageRouted() | ev.MessageQueued() | ev.CommandHandled() | ev.SwitchAnswered():
+            return True
+        case ev.TaskCreated() | ev.TaskCompleted() | ev.TaskParked() | ev.TaskForegrounded():
+            return True
+        case ev.AgentHandedOff():
+            return event.initiator is Initiator.TOPIC
+        case ev.LockReleased():
+            return event.cause == "handoff"
+        case _:
+            return False
+
+
+def _waits(state: SessionState, registry: Registry, *, people: bool = True) -> bool:
+    """Say whether something in the open task waits for a message. people: they always do."""
+    human = {agent.agent_id for agent in registry.agents.values() if agent.kind == "human"}
+    return bool(
+        state.live_turn
+        or state.queued
+        or (state.active and state.active.locked)
+        or (people and state.active and state.active.agent_id in human)
+    )
+
+
+def _is_owned(state: SessionState, registry: Registry) -> bool:
+    """Say whether an agent that owns the session has a part in the open task."""
+    held = [tenure.agent_id for tenure in (*state.stack, *([state.active] if state.active else []))]
+    held += [state.paused.holder] if state.paused else []
+    return any(registry.agents[name].owns_session for name in held if name in registry.agents)
+
+
+def _is_unseen(state: SessionState, command: RouteMessage) -> bool:
+    """Say whether a question came forward by itself after the message was written."""
+    if command.shown_revision is None or state.apart is None:
+        return False
+    asked = state.active is not None and state.active.locked
+    return asked and command.shown_revision < state.apart.freed_revision
+
+
+def without_left_task(
+    part: tuple[ev.Event, ...], events: tuple[ev.Event, ...]
+) -> tuple[ev.Event, ...]:
+    """Return a part's events without the end of a task whose place a parked one takes."""
+    places = [place for place, e in enumerate(events) if isinstance(e, ev.TaskForegrounded)]
+    left = events[places[0] - 1] if places else None
+    if not isinstance(left, ev.TaskCompleted):
+        return part
+    return tuple(event for event in part if event is not left)
 
 
 def _has(part: Part, *kinds: type[ev.Event]) -> bool:

@@ -109,9 +109,9 @@ def test_nothing_that_never_happens_is_a_few_claims_away():
     """Claims, releases and answers, among everything that moves the conversation meanwhile."""
     found = search(PEOPLE, 6, letters=LETTERS)
     reached = {key for key in found.seen if key is not None}
-    claimants = {key[15][1] for key in reached if key[15] is not None}
+    claimants = {key[16][1] for key in reached if key[16] is not None}
     assert claimants == {"", "bea", "cai"}
     strands = [strand for key in reached for strand, _ in key[13]]
-    assert any(strand[15] and strand[15][1] for strand in strands), "no claim was parked"
+    assert any(strand[16] and strand[16][1] for strand in strands), "no claim was parked"
     assert {Reason.CLAIMED, Reason.NOTHING_TO_CLAIM} <= set(found.refusals)
     assert len(reached) > 2000

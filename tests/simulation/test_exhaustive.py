@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from routing_service.core import events as ev
 from routing_service.core.commands import (
@@ -134,6 +135,12 @@ QUEUEING = replace(WORKING, double_text_queues=True)
 PARKING = replace(
     QUEUEING, while_paused=WhilePaused.PARK, approvals=ApprovalRule(expires_us=LOCK_TIMEOUT_US)
 )
+
+# A message that names no task begins one, unless something waits for it.
+BEGINNING = replace(PARKING, begins_tasks=True)
+
+# The same with topics, so that a message may be the answer to an offer.
+BEGINNING_TOPICAL = replace(TOPICAL, begins_tasks=True)
 
 # A letter of the alphabet: its name, and its command in a state, if it has one; with the facts that
 # are found for it, if any.
@@ -309,6 +316,46 @@ def route_behind() -> Letter:
         "user: hello, may wait",
         lambda _state, ids: (RouteMessage(ids(), "hello", ids()), Facts({StoreFormat: 2})),
     )
+
+
+def route_of_its_own(
+    *, enabled: bool = True, seen: int | None = None, named: bool = False
+) -> Letter:
+    """A user's message in a store that can hold several tasks.
+
+    seen: the revision after which it was written. named: it names a task that is not known.
+    """
+
+    def command(_state: SessionState, ids: Ids) -> Told:
+        message = RouteMessage(
+            ids(),
+            "hello",
+            ids(),
+            task_id=ids() if named else "",
+            stickiness_enabled=enabled,
+            may_begin=True,
+            shown_revision=seen,
+        )
+        return message, Facts({StoreFormat: 2})
+
+    how = "" if enabled else " (off)"
+    how += "" if seen is None else ", written before"
+    return f"user: hello{how}, in {'a new' if named else 'any'} task", command
+
+
+def of_its_own(letter: Letter) -> Letter:
+    """The same message in a store that can hold several tasks."""
+    name, make = letter
+
+    def command(state: SessionState, ids: Ids) -> Command | Told | None:
+        made = make(state, ids)
+        if made is None:
+            return None
+        message, facts = made if isinstance(made, tuple) else (made, NO_FACTS)
+        assert isinstance(message, RouteMessage)
+        return replace_struct(message, may_begin=True), Facts({StoreFormat: 2} | facts)
+
+    return name, command
 
 
 def sends_on() -> Letter:
@@ -515,6 +562,31 @@ PARKING_LETTERS = (
     erase(),
 )
 
+# What happens where messages begin tasks, and where a question comes forward by itself.
+BEGINNING_LETTERS = (
+    route_of_its_own(),
+    route_of_its_own(enabled=False),
+    route_of_its_own(seen=0),
+    route_of_its_own(named=True),
+    route("/supervisor"),
+    route("/task 1 hello"),
+    route_to_parked(),
+    sends_on(),
+    sweep(),
+    hand_over("buddy", in_turn=True),
+    hand_over("tutor", in_turn=True),
+    answer("proceed", Proceed()),
+    answer("asks for a while", FollowUp(timeout_us=LOCK_TIMEOUT_US)),
+    answer("complete", Complete()),
+    answer("interlude with clerk", HandOff("clerk", mode=HandoffMode.INTERLUDE)),
+    ask_approval(),
+    clear(ClearScope.ACTIVE_AGENT),
+    in_parked(answer("proceed", Proceed())),
+    in_parked(answer("asks for a while", FollowUp(timeout_us=LOCK_TIMEOUT_US))),
+    in_parked(resume(ApprovalDecision.APPROVE)),
+    cancel_parked(),
+)
+
 WAITS_US = (LOCK_TIMEOUT_US, LIMITS.turn_timeout_us, 400 * SECOND_US)
 
 
@@ -568,6 +640,7 @@ def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED)
             for strand, view in zip(_strands(state), parked.views(state)[1:], strict=True)
         ),
         state.apart is not None and state.apart.parks_again,
+        state.apart is not None and state.apart.freed_revision > 0,
         (state.claim.agent_id, state.claim.claimant, max(0, state.claim.expire_us - now_us))
         if state.claim
         else None,
@@ -820,6 +893,36 @@ def test_nothing_that_never_happens_is_a_few_commands_and_parked_tasks_away(leng
     assert any(len(cast("Strands", key[13])) > 1 for key in reached), "no two were parked"
     assert any(key[14] for key in reached), "no paused task was brought forward"
     assert any(key[12] and key[13] for key in reached), "no message waited beside a parked task"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "length", [pytest.param(5, id="five"), pytest.param(7, id="seven", marks=pytest.mark.torture)]
+)
+def test_nothing_that_never_happens_is_a_few_commands_and_tasks_of_their_own_away(length):
+    """Messages that begin tasks, those that join, and what is parked or completed for them."""
+    found = search(BEGINNING, length, compact=True, letters=BEGINNING_LETTERS)
+    reached = {key for key in found.seen if key is not None}
+    strands = [strand for key in reached for strand, _ in cast("Strands", key[13])]
+    assert any(strand[1] for strand in strands), "no interlude was parked"
+    assert any(strand[0] and strand[0][1] for strand in strands), "no question was parked"
+    assert any(key[15] for key in reached), "no question came forward by itself"
+    assert found.refusals[Reason.TASK_OPEN] > 0, "no owner was to be left"
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_never_happens_is_four_commands_and_offers_in_tasks_of_their_own_away():
+    """A plain answer to an offer belongs to the task of the offer; any other message begins one."""
+    letters = [
+        letter
+        for letter in (*alphabet("supervisor"), *TOPIC_LETTERS)
+        if letter[0] in COMPACT or letter in TOPIC_LETTERS
+    ]
+    letters = [of_its_own(letter) if letter[0].startswith("user") else letter for letter in letters]
+    found = search(BEGINNING_TOPICAL, 4, compact=True, letters=letters)
+    reached = {key for key in found.seen if key is not None}
+    assert any(key[9] for key in reached), "no offer was made"
+    assert any(key[13] for key in reached), "no task was parked"
 
 
 Strands = tuple[tuple[tuple[Hashable, ...], int | None], ...]

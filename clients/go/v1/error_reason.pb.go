@@ -291,6 +291,12 @@ const (
 	// Metadata: session_id, agent_id.
 	// Example: "session \"chat-42\" is not with agent \"desk\"; it was answered or handed on".
 	ErrorReason_ERROR_REASON_NOTHING_TO_CLAIM ErrorReason = 39
+	// As many tasks as can be are parked, and the message names one more (tasks: new).
+	//
+	// Metadata: session_id, task_id (of the request), tasks_max.
+	// Example: "8 tasks of this session are parked, which is the most; finish or cancel one before
+	// \"0198a6c0-…\" begins, or leave task_id out to join the open one".
+	ErrorReason_ERROR_REASON_TASKS_OPEN ErrorReason = 40
 )
 
 // Enum value maps for ErrorReason.
@@ -336,6 +342,7 @@ var (
 		37: "ERROR_REASON_APPROVER_REFUSED",
 		38: "ERROR_REASON_CLAIMED",
 		39: "ERROR_REASON_NOTHING_TO_CLAIM",
+		40: "ERROR_REASON_TASKS_OPEN",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -378,6 +385,7 @@ var (
 		"ERROR_REASON_APPROVER_REFUSED":    37,
 		"ERROR_REASON_CLAIMED":             38,
 		"ERROR_REASON_NOTHING_TO_CLAIM":    39,
+		"ERROR_REASON_TASKS_OPEN":          40,
 	}
 )
 
@@ -412,7 +420,7 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\x92!\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\x8b\"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12k\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x1aG\xba\xbe\x18C\b\x03\x1a?Generate the client from this contract, and send text as UTF-8.\x12e\n" +
@@ -455,7 +463,8 @@ const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\x1dERROR_REASON_APPROVAL_DECIDED\x10$\x1a=\xba\xbe\x189\b\t\x1a5Nothing needs to be done: show which decision stands.\x12u\n" +
 	"\x1dERROR_REASON_APPROVER_REFUSED\x10%\x1aR\xba\xbe\x18N\b\a\x1aJLet another person decide, or sign in with a credential that has the role.\x12s\n" +
 	"\x14ERROR_REASON_CLAIMED\x10&\x1aY\xba\xbe\x18U\b\t\x1aQLeave the conversation to that person, or take it over: ClaimTurn with take_over.\x12l\n" +
-	"\x1dERROR_REASON_NOTHING_TO_CLAIM\x10'\x1aI\xba\xbe\x18E\b\t\x1aARead the inbox again: the conversation was answered or handed on.B\xb0\x01\n" +
+	"\x1dERROR_REASON_NOTHING_TO_CLAIM\x10'\x1aI\xba\xbe\x18E\b\t\x1aARead the inbox again: the conversation was answered or handed on.\x12w\n" +
+	"\x17ERROR_REASON_TASKS_OPEN\x10(\x1aZ\xba\xbe\x18V\b\t\x1aRFinish or cancel a parked task first, or leave task_id empty to join the open one.B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

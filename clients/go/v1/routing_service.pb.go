@@ -414,9 +414,11 @@ type RouteRequest struct {
 	// Id of this request, which identifies a repeat. Empty: one is generated (a repeat is then a new
 	// message).
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The task. Empty: the session's open task, or a new one. A parked task comes forward, and the one in
-	// the foreground is parked, or completed if nothing of it waits. Another task than these while one is
-	// open is TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
+	// The task. Empty: the session's open task, or a new one if none is open, or if the registry says
+	// tasks: new and nothing in the open one waits for the message. A parked task comes forward, and the
+	// one in the foreground is parked, or completed if nothing of it waits. A closed one is TASK_CLOSED.
+	// A new id begins a task if none is open. Otherwise it is TASK_OPEN; with tasks: new it begins one
+	// all the same, or is TASKS_OPEN if as many are parked as can be.
 	TaskId string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// Other content of the message. At most 16 items, 64 KiB in all. Never searched for commands.
 	Items []*Item `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
@@ -460,7 +462,11 @@ type RouteRequest struct {
 	// without an inbox in the registry. Where some agent has none it needs a store of format 2;
 	// otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
 	// CALLER is INVALID_FIELD. A repeat with another one is another request.
-	Deliver       Delivery `protobuf:"varint,18,opt,name=deliver,proto3,enum=agent_routing.v1.Delivery" json:"deliver,omitempty"`
+	Deliver Delivery `protobuf:"varint,18,opt,name=deliver,proto3,enum=agent_routing.v1.Delivery" json:"deliver,omitempty"`
+	// The session's revision that the user had seen when writing the message. A question of a parked
+	// task that came forward by itself after it (TASK_FOREGROUND_CAUSE_FREED) is not answered by the
+	// message, but parked again. Unset: the message counts as written after everything.
+	ShownRevision *int64 `protobuf:"varint,19,opt,name=shown_revision,json=shownRevision,proto3,oneof" json:"shown_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -619,6 +625,13 @@ func (x *RouteRequest) GetDeliver() Delivery {
 		return x.Deliver
 	}
 	return Delivery_DELIVERY_UNSPECIFIED
+}
+
+func (x *RouteRequest) GetShownRevision() int64 {
+	if x != nil && x.ShownRevision != nil {
+		return *x.ShownRevision
+	}
+	return 0
 }
 
 // Where a user's message goes.
@@ -6321,7 +6334,7 @@ var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
-	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\x99\x06\n" +
+	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xd8\x06\n" +
 	"\fRouteRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6343,11 +6356,13 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\bmetadata\x18\x0f \x03(\v2,.agent_routing.v1.RouteRequest.MetadataEntryR\bmetadata\x12D\n" +
 	"\x10task_expire_time\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\x0etaskExpireTime\x12#\n" +
 	"\rexplain_topic\x18\x11 \x01(\bR\fexplainTopic\x124\n" +
-	"\adeliver\x18\x12 \x01(\x0e2\x1a.agent_routing.v1.DeliveryR\adeliver\x1a;\n" +
+	"\adeliver\x18\x12 \x01(\x0e2\x1a.agent_routing.v1.DeliveryR\adeliver\x12*\n" +
+	"\x0eshown_revision\x18\x13 \x01(\x03H\x01R\rshownRevision\x88\x01\x01\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x14\n" +
-	"\x12_expected_revision\"\xaf\x03\n" +
+	"\x12_expected_revisionB\x11\n" +
+	"\x0f_shown_revision\"\xaf\x03\n" +
 	"\rRouteResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +

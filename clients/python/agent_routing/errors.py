@@ -12,6 +12,7 @@ raised as the family of its code.
       PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
                              TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
                              LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
+                             TasksOpen
       RevisionMismatch
       RequestIdReused
       DeadlineExceeded
@@ -72,6 +73,7 @@ __all__ = [
     "TaskClosed",
     "TaskNotPaused",
     "TaskOpen",
+    "TasksOpen",
     "TooLarge",
     "TurnOpen",
     "Unauthenticated",
@@ -311,6 +313,14 @@ class NothingToClaim(PreconditionFailed):
 
     Code FAILED_PRECONDITION. Remedy: Read the inbox again: the conversation was answered or handed
     on.
+    """
+
+
+class TasksOpen(PreconditionFailed):
+    """As many tasks as can be are parked, and the message names one more (tasks: new).
+
+    Code FAILED_PRECONDITION. Remedy: Finish or cancel a parked task first, or leave task_id empty
+    to join the open one.
     """
 
 
@@ -556,6 +566,7 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
     "APPROVER_REFUSED": ApproverRefused,
     "CLAIMED": Claimed,
     "NOTHING_TO_CLAIM": NothingToClaim,
+    "TASKS_OPEN": TasksOpen,
 }
 """Every reason of the contract."""
 

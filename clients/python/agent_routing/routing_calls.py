@@ -72,6 +72,7 @@ class RouteCall(ABC):
         metadata: Mapping[str, str] | None = None,
         task_expire_time: datetime | None = None,
         deliver: DeliveryName | None = None,
+        shown_revision: int | None = None,
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> RouteResult:
@@ -93,11 +94,13 @@ class RouteCall(ABC):
         return why the topic moved the message or did not. metadata: stored with the task, at most
         32 entries. task_expire_time: when the task expires; None: unchanged. deliver: "INBOX":
         workers take the whole turn from inboxes; None: as the registry says of each agent.
+        shown_revision: the revision that the user had seen when writing; a question that came
+        forward by itself after it is not answered by the message.
 
-        Raises InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TurnOpen,
-        StoreFormat (deliver), SessionErased, OwnerMismatch, RevisionMismatch, RequestIdReused,
-        TooLarge, StateCorrupt; Unavailable, DeadlineExceeded and Overloaded only without a
-        fallback.
+        Raises InvalidField, UnknownTask, UnknownSuggestion, TaskOpen, TaskClosed, TasksOpen,
+        TurnOpen, StoreFormat (deliver; a new task_id with tasks: new), SessionErased,
+        OwnerMismatch, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt; Unavailable,
+        DeadlineExceeded and Overloaded only without a fallback.
         """
         request = pb.RouteRequest(
             session_id=session_id,
@@ -120,6 +123,7 @@ class RouteCall(ABC):
             deliver=dispatch_pb2.Delivery.DELIVERY_UNSPECIFIED
             if deliver is None
             else enum_value(dispatch_pb2.Delivery, "DELIVERY_", "deliver", deliver),
+            shown_revision=shown_revision,
         )
         return self._route(request, timeout, info)
 

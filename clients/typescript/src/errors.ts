@@ -10,6 +10,7 @@
 //     PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
 //                            TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
 //                            LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
+//                            TasksOpen
 //     RevisionMismatch
 //     RequestIdReused
 //     DeadlineExceeded
@@ -245,6 +246,14 @@ export class Claimed extends PreconditionFailed {}
 export class NothingToClaim extends PreconditionFailed {}
 
 /**
+ * As many tasks as can be are parked, and the message names one more (tasks: new).
+ *
+ * Code FAILED_PRECONDITION. Remedy: Finish or cancel a parked task first, or leave task_id empty to
+ * join the open one.
+ */
+export class TasksOpen extends PreconditionFailed {}
+
+/**
  * The session is not at expected_revision, or other writers came first too often. Nothing was
  * written.
  *
@@ -469,6 +478,7 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   APPROVER_REFUSED: ApproverRefused,
   CLAIMED: Claimed,
   NOTHING_TO_CLAIM: NothingToClaim,
+  TASKS_OPEN: TasksOpen,
 };
 
 /** The class of an unknown reason, by code; RoutingError for other codes. */

@@ -237,6 +237,7 @@ def _route_in(
         checks.timestamp("task_expire_time", request.task_expire_time)
         expire_us = pm.time_us(request.task_expire_time)
     checks.revision("expected_revision", request.expected_revision)
+    checks.revision("shown_revision", request.shown_revision)
     if request.deliver not in _DELIVERIES:
         checks.refuse("deliver", "is not INBOX; leave it out to deliver as the registry says")
     checks.done()
@@ -259,5 +260,6 @@ def _route_in(
         literal_text=request.literal_text,
         quick_reply_id=quick_reply_id,
         inbox=request.deliver == dispatch_pb2.DELIVERY_INBOX,
+        shown_revision=request.shown_revision if request.HasField("shown_revision") else None,
     )
     return command, access

@@ -457,6 +457,7 @@ def test_durations_are_read_by_their_units(text, us):
             "bounds",
             "365d",
         ),
+        (f"tasks: fork\n{SMALL}", 1, "tasks", 'cannot be "fork"', "join or new"),
         (f"while_paused: wait\n{SMALL}", 1, "while_paused", 'cannot be "wait"', "hold or park"),
         (
             f"limits: {{idle_timeout: 0s}}\n{SMALL}",
@@ -598,6 +599,14 @@ def test_newer_files_park_and_queue_unless_they_say_otherwise():
         ("hold", False, False),
         ("park", False, True),
     ]
+
+
+def test_messages_join_the_open_task_unless_the_file_says_new():
+    """In both versions of the file."""
+    newer = SMALL.replace(*API_VERSIONS)
+    files = (SMALL, newer, f"tasks: join\n{newer}", f"tasks: new\n{SMALL}")
+    found = [parse_registry(text, "agents.yaml").begins_tasks for text in files]
+    assert found == [False, False, False, True]
 
 
 def test_long_values_are_cut_in_messages():

@@ -320,6 +320,13 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     Metadata: session_id, agent_id.
     Example: "session \\"chat-42\\" is not with agent \\"desk\\"; it was answered or handed on".
     """
+    ERROR_REASON_TASKS_OPEN: _ErrorReason.ValueType  # 40
+    """As many tasks as can be are parked, and the message names one more (tasks: new).
+
+    Metadata: session_id, task_id (of the request), tasks_max.
+    Example: "8 tasks of this session are parked, which is the most; finish or cancel one before
+    \\"0198a6c0-…\\" begins, or leave task_id out to join the open one".
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
@@ -629,5 +636,12 @@ ERROR_REASON_NOTHING_TO_CLAIM: ErrorReason.ValueType  # 39
 
 Metadata: session_id, agent_id.
 Example: "session \\"chat-42\\" is not with agent \\"desk\\"; it was answered or handed on".
+"""
+ERROR_REASON_TASKS_OPEN: ErrorReason.ValueType  # 40
+"""As many tasks as can be are parked, and the message names one more (tasks: new).
+
+Metadata: session_id, task_id (of the request), tasks_max.
+Example: "8 tasks of this session are parked, which is the most; finish or cancel one before
+\\"0198a6c0-…\\" begins, or leave task_id out to join the open one".
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

@@ -291,6 +291,7 @@ class RouteRequest(google.protobuf.message.Message):
     TASK_EXPIRE_TIME_FIELD_NUMBER: builtins.int
     EXPLAIN_TOPIC_FIELD_NUMBER: builtins.int
     DELIVER_FIELD_NUMBER: builtins.int
+    SHOWN_REVISION_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session; a new session begins with this message. Empty: the session of task_id, if one is
     given (unknown: NOT_FOUND, UNKNOWN_TASK); otherwise a new session. Its id is derived from
@@ -307,9 +308,11 @@ class RouteRequest(google.protobuf.message.Message):
     message).
     """
     task_id: builtins.str
-    """The task. Empty: the session's open task, or a new one. A parked task comes forward, and the one in
-    the foreground is parked, or completed if nothing of it waits. Another task than these while one is
-    open is TASK_OPEN, a closed one TASK_CLOSED. If no task is open, a new id begins a task.
+    """The task. Empty: the session's open task, or a new one if none is open, or if the registry says
+    tasks: new and nothing in the open one waits for the message. A parked task comes forward, and the
+    one in the foreground is parked, or completed if nothing of it waits. A closed one is TASK_CLOSED.
+    A new id begins a task if none is open. Otherwise it is TASK_OPEN; with tasks: new it begins one
+    all the same, or is TASKS_OPEN if as many are parked as can be.
     """
     locale: builtins.str
     """Locale of the user, BCP 47, at most 35 characters, such as "es-MX". Stored with the session.
@@ -348,6 +351,11 @@ class RouteRequest(google.protobuf.message.Message):
     without an inbox in the registry. Where some agent has none it needs a store of format 2;
     otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
     CALLER is INVALID_FIELD. A repeat with another one is another request.
+    """
+    shown_revision: builtins.int
+    """The session's revision that the user had seen when writing the message. A question of a parked
+    task that came forward by itself after it (TASK_FOREGROUND_CAUSE_FREED) is not answered by the
+    message, but parked again. Unset: the message counts as written after everything.
     """
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
@@ -392,10 +400,14 @@ class RouteRequest(google.protobuf.message.Message):
         task_expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         explain_topic: builtins.bool = ...,
         deliver: agent_routing.v1.dispatch_pb2.Delivery.ValueType = ...,
+        shown_revision: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "task_expire_time", b"task_expire_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "channel", b"channel", "deliver", b"deliver", "entitlements", b"entitlements", "expected_revision", b"expected_revision", "explain_topic", b"explain_topic", "history_turns", b"history_turns", "items", b"items", "literal_text", b"literal_text", "locale", b"locale", "metadata", b"metadata", "quick_reply_id", b"quick_reply_id", "request_id", b"request_id", "session_id", b"session_id", "task_expire_time", b"task_expire_time", "task_id", b"task_id", "text", b"text", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "_shown_revision", b"_shown_revision", "expected_revision", b"expected_revision", "shown_revision", b"shown_revision", "task_expire_time", b"task_expire_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "_shown_revision", b"_shown_revision", "channel", b"channel", "deliver", b"deliver", "entitlements", b"entitlements", "expected_revision", b"expected_revision", "explain_topic", b"explain_topic", "history_turns", b"history_turns", "items", b"items", "literal_text", b"literal_text", "locale", b"locale", "metadata", b"metadata", "quick_reply_id", b"quick_reply_id", "request_id", b"request_id", "session_id", b"session_id", "shown_revision", b"shown_revision", "task_expire_time", b"task_expire_time", "task_id", b"task_id", "text", b"text", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_shown_revision", b"_shown_revision"]) -> typing.Literal["shown_revision"] | None: ...
 
 Global___RouteRequest: typing_extensions.TypeAlias = RouteRequest
 

@@ -18,6 +18,7 @@ import java.util.function.Function;
  *   PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
  *                          TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
  *                          LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
+ *                          TasksOpen
  *   RevisionMismatch
  *   RequestIdReused
  *   DeadlineExceeded
@@ -80,6 +81,7 @@ public class RoutingException extends CallException {
       case "APPROVER_REFUSED" -> ApproverRefused::new;
       case "CLAIMED" -> Claimed::new;
       case "NOTHING_TO_CLAIM" -> NothingToClaim::new;
+      case "TASKS_OPEN" -> TasksOpen::new;
       default -> null;
     };
   }
@@ -411,6 +413,18 @@ public class RoutingException extends CallException {
    */
   public static final class NothingToClaim extends PreconditionFailed {
     NothingToClaim(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * As many tasks as can be are parked, and the message names one more (tasks: new).
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Finish or cancel a parked task first, or leave task_id
+   * empty to join the open one.
+   */
+  public static final class TasksOpen extends PreconditionFailed {
+    TasksOpen(Failure failure) {
       super(failure);
     }
   }

@@ -1,0 +1,212 @@
+"""Messages that begin tasks of their own (tasks: new), and those that join the open one."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from routing_service.storage.migrate_store import migrate_store
+from tests.rpc.live_service import (
+    ask,
+    finish,
+    fresh_id,
+    hand_to,
+    refusal,
+    serving,
+    task_status,
+    went,
+)
+from tests.rpc.test_parked_tasks import kinds, numbers, resume, waiting, wants_approval
+
+REGISTRY = """\
+api_version: agent_routing/v1
+version: new-1
+supervisor: front
+tasks: new
+while_paused: park
+agents:
+  - {id: front, name: Front desk}
+  - {id: refunds, name: Refunds, description: Refunds., user_selectable: true}
+  - {id: orders, name: Orders, description: Orders., receives_as: interlude}
+  - {id: owner, name: Owner, description: Lessons., owns_session: true}
+  - {id: anna, name: Anna, kind: human, description: A person.}
+"""
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(tmp_path_factory):
+    """A help desk where each message is a matter of its own. One server for all tests here."""
+    async with serving(tmp_path_factory.mktemp("tasks"), REGISTRY) as running:
+        yield running
+
+
+async def with_agent(chat, agent, **outcome):
+    """Let an agent answer a new message; return what the message was answered with."""
+    routed = await chat.say(f"I need {agent}")
+    handed = await chat.answer(routed.dispatch, **hand_to(agent))
+    await chat.answer(handed.next, "Here is what I know.", **outcome)
+    return routed
+
+
+async def statuses(chat):
+    """Return the status of each of the session's tasks, by id."""
+    return {task.task_id: task_status(task.status) for task in await chat.tasks()}
+
+
+async def test_a_message_begins_a_task_and_the_one_before_is_completed(service):
+    """Nothing of the task before waits: it ends, and the supervisor gets the next message."""
+    chat = service.chat()
+    first = await with_agent(chat, "refunds")
+    assert (await chat.status()).active_agent.agent_id == "refunds"
+    second = await chat.say("when do you open?")
+    assert went(second.dispatch) == ("front", "NO_ACTIVE_AGENT")
+    assert second.task_id != first.task_id
+    assert await kinds(chat) == [
+        "task_completed",
+        "agent_cleared",
+        "task_created",
+        "message_routed",
+    ]
+    assert await statuses(chat) == {first.task_id: "COMPLETED", second.task_id: "RUNNING"}
+    status = await chat.status()
+    assert (status.task.task_id, numbers(status)) == (second.task_id, [])
+
+
+async def test_what_an_agent_waits_for_joins_its_task(service):
+    """An open turn, an open question, and a person each get the next message."""
+    chat = service.chat()
+    first = await chat.say("I need refunds")
+    assert (await chat.say("soon, please")).task_id == first.task_id
+    again = await chat.say("today")
+    handed = await chat.answer(again.dispatch, **hand_to("refunds"))
+    await chat.answer(handed.next, "To which account?", **ask())
+    answered = await chat.say("the first")
+    assert went(answered.dispatch) == ("refunds", "FOLLOW_UP_LOCK")
+    assert answered.task_id == first.task_id
+    await chat.answer(answered.dispatch, "Done.", **finish())
+    with_anna = await with_agent(chat, "anna")
+    assert with_anna.task_id != first.task_id
+    more = await chat.say("and another thing")
+    assert (more.dispatch.agent.agent_id, more.task_id) == ("anna", with_anna.task_id)
+
+
+async def test_an_agent_that_owns_the_session_keeps_its_task(service):
+    """In mid-task messages join it, and no other task begins, whichever id is named."""
+    chat = service.chat()
+    lesson = await with_agent(chat, "owner")
+    assert (await chat.say("go on")).task_id == lesson.task_id
+    refused = await refusal(chat.say("another matter", task_id=fresh_id()))
+    assert tuple(refused) == ("FAILED_PRECONDITION", "TASK_OPEN")
+    assert refused.metadata["open_task_id"] == lesson.task_id
+    assert numbers(await chat.status()) == []
+
+
+async def test_an_interrupted_agent_is_parked_with_its_interlude(service):
+    """Something is still to come back to, so the task waits; /task goes on with it."""
+    chat = service.chat()
+    routed = await chat.say("I need refunds")
+    handed = await chat.answer(routed.dispatch, **hand_to("refunds"))
+    inner = await chat.answer(handed.next, "First your order.", **hand_to("orders"))
+    await chat.answer(inner.next, "It is on its way.")
+    second = await chat.say("when do you open?")
+    assert went(second.dispatch) == ("front", "NO_ACTIVE_AGENT")
+    assert await statuses(chat) == {routed.task_id: "RUNNING", second.task_id: "RUNNING"}
+    assert numbers(await chat.status()) == [(1, "orders", False)]
+    await chat.answer(second.dispatch, "At nine.")
+    back = await chat.say("/task 1 and when does it arrive?")
+    assert went(back.dispatch) == ("orders", "COMMAND")
+    assert back.task_id == routed.task_id
+    assert [frame.agent.agent_id for frame in (await chat.status()).return_stack] == ["refunds"]
+    assert await statuses(chat) == {routed.task_id: "RUNNING", second.task_id: "COMPLETED"}
+
+
+async def test_a_new_id_begins_a_task_at_once(service):
+    """Though an agent has asked something: its task is parked with the question."""
+    chat = service.chat()
+    first = await with_agent(chat, "refunds", **ask())
+    task_id = fresh_id()
+    second = await chat.say("something else", task_id=task_id)
+    assert (went(second.dispatch), second.task_id) == (("front", "NO_ACTIVE_AGENT"), task_id)
+    status = await chat.status()
+    assert numbers(status) == [(1, "refunds", False)]
+    assert status.parked_tasks[0].locked
+    await chat.answer(second.dispatch, "All done.", **finish())
+    status = await chat.status()
+    assert (status.task.task_id, status.locked) == (first.task_id, True)
+    closed = await refusal(chat.say("once more", task_id=task_id))
+    assert tuple(closed) == ("FAILED_PRECONDITION", "TASK_CLOSED")
+    command = await refusal(chat.say("/agent refunds hello", task_id=fresh_id()))
+    assert tuple(command) == ("FAILED_PRECONDITION", "TASK_OPEN")
+
+
+async def test_a_message_that_was_written_before_is_no_answer_to_a_question(service):
+    """The question came forward by itself meanwhile, so it is parked again; later it is shown."""
+    chat = service.chat()
+    asked = await waiting(chat)
+    other = await chat.say("something else")
+    resumed = await resume(chat, asked.task_id, asked.request_id)
+    await chat.answer(resumed.dispatch, "To which account?", **ask())
+    shown = (await chat.status()).revision
+    await chat.answer(other.dispatch, "All done.", **finish())
+    assert (await kinds(chat))[-1] == "task_foregrounded"
+    late = await chat.say("and the weather?", shown_revision=shown)
+    assert went(late.dispatch) == ("front", "NO_ACTIVE_AGENT")
+    assert late.task_id not in (asked.task_id, other.task_id)
+    assert await kinds(chat) == ["task_parked", "task_created", "message_routed"]
+    await chat.answer(late.dispatch, "Sunny.", **finish())
+    status = await chat.status()
+    assert (status.task.task_id, status.locked) == (asked.task_id, True)
+    answer = await chat.say("the first", shown_revision=status.revision)
+    assert went(answer.dispatch) == ("refunds", "FOLLOW_UP_LOCK")
+    negative = await refusal(chat.say("hello", shown_revision=-1))
+    assert tuple(negative) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+
+
+async def test_at_the_limit_a_message_joins_and_a_new_id_is_refused(service):
+    """Eight are parked: what would be the ninth joins the open task unless its id is named."""
+    chat = service.chat()
+    for _ in range(8):
+        await with_agent(chat, "refunds", **wants_approval())
+    open_task = await with_agent(chat, "refunds", **ask())
+    refused = await refusal(chat.say("one more", task_id=fresh_id()))
+    assert tuple(refused) == ("FAILED_PRECONDITION", "TASKS_OPEN")
+    assert refused.metadata["tasks_max"] == "8"
+    joined = await chat.say("the first")
+    assert (went(joined.dispatch), joined.task_id) == (
+        ("refunds", "FOLLOW_UP_LOCK"),
+        open_task.task_id,
+    )
+
+
+async def test_while_stickiness_is_off_messages_join(tmp_path):
+    """The switch leaves what is stored as it is, the open task included; a new id still begins."""
+    off = REGISTRY.replace("tasks: new", "tasks: new\nstickiness: disabled")
+    async with serving(tmp_path, off) as service:
+        chat = service.chat()
+        first = await with_agent(chat, "refunds")
+        joined = await chat.say("when do you open?")
+        assert (went(joined.dispatch), joined.task_id) == (
+            ("front", "STICKINESS_DISABLED"),
+            first.task_id,
+        )
+        await chat.answer(joined.dispatch, "At nine.")
+        assert (await chat.say("else", task_id=fresh_id())).task_id != first.task_id
+
+
+async def test_a_store_of_an_older_release_has_one_open_task(tmp_path):
+    """Messages join until its format is raised; a new id is refused with the remedy."""
+    golden = Path(__file__).parent.parent / "compatibility" / "golden" / "0.1.0"
+    file = tmp_path / "old.db"
+    file.write_bytes(gzip.decompress((golden / "store.db.gz").read_bytes()))
+    await migrate_store(f"sqlite:///{file}")
+    async with serving(tmp_path, REGISTRY, store=f"sqlite:///{file}") as service:
+        chat = service.chat()
+        first = await with_agent(chat, "refunds")
+        joined = await chat.say("when do you open?")
+        assert (went(joined.dispatch), joined.task_id) == (("refunds", "STICKY"), first.task_id)
+        refused = await refusal(chat.say("else", task_id=fresh_id()))
+        assert tuple(refused) == ("FAILED_PRECONDITION", "STORE_FORMAT")
