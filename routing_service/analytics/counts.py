@@ -24,6 +24,9 @@ WORDS_MAX: Final = 64
 CHANNELS_MAX: Final = 32
 """Channels with figures of their own; callers name them."""
 
+CONFIDENCE_RANGES: Final = 20
+"""Ranges of an offer's confidence, 0.05 wide: as fine as some thousand offers can show."""
+
 FIRSTS_MAX: Final = 512
 """Different earlier hours in which returning sessions had their last message."""
 
@@ -131,7 +134,8 @@ class Counts(msgspec.Struct, omit_defaults=True):
     messages: of users, dispatched to an agent; saved: without a call of the supervisor. handoffs:
     by Pair.name. refusals: by rule; refused: each refused handoff once. firsts: for each hour in
     which a session had messages, the earlier hour of its last one before (NEVER: none), counted.
-    suggestions: by the agent that users were with and the one that was offered.
+    suggestions: by the agent that users were with and the one that was offered. offers: the same
+    by confidence_range. registries: messages by the version of the registry that decided.
     """
 
     messages: int = 0
@@ -148,6 +152,8 @@ class Counts(msgspec.Struct, omit_defaults=True):
     channels: Table = msgspec.field(default_factory=dict)
     firsts: dict[int, int] = msgspec.field(default_factory=dict)
     suggestions: dict[str, SuggestionCounts] = msgspec.field(default_factory=dict)
+    offers: dict[int, SuggestionCounts] = msgspec.field(default_factory=dict)
+    registries: Table = msgspec.field(default_factory=dict)
 
     def agent(self, agent_id: str) -> AgentCounts:
         """Return the figures of an agent, to be added to."""
@@ -163,6 +169,10 @@ class Counts(msgspec.Struct, omit_defaults=True):
         """Return the figures of an offer's pair, FROM and TO, to be added to."""
         is_known = name in self.suggestions or len(self.suggestions) < PAIRS_MAX
         return self.suggestions.setdefault(name if is_known else OTHER_OFFER, SuggestionCounts())
+
+    def offer(self, confidence: int) -> SuggestionCounts:
+        """Return the figures of the offers in a confidence_range, to be added to."""
+        return self.offers.setdefault(confidence, SuggestionCounts())
 
     def count_first(self, earlier_hour: int, count: int = 1) -> None:
         """Count sessions with messages in an hour, by the earlier hour of their last message.
@@ -190,6 +200,9 @@ class Counts(msgspec.Struct, omit_defaults=True):
             self.pair(name).add(pair)
         for name, suggestion in other.suggestions.items():
             self.suggestion(name).add(suggestion)
+        for confidence, offers in other.offers.items():
+            self.offer(confidence).add(offers)
+        _add_words(self.registries, other.registries, WORDS_MAX)
         for agent_id, agent in other.agents.items():
             self.agent(agent_id).add(agent)
         for hour, count in other.firsts.items():
@@ -212,6 +225,11 @@ class Counts(msgspec.Struct, omit_defaults=True):
         for agent_id in [name for name in agents if name != OTHER][: (len(agents) + 1) // 2]:
             quiet = self.agents.pop(agent_id)
             self.agents.setdefault(OTHER, AgentCounts()).add(quiet)
+
+
+def confidence_range(confidence: float) -> int:
+    """Return the range that a confidence of 0-1 is in, counted from 0."""
+    return min(max(int(confidence * CONFIDENCE_RANGES), 0), CONFIDENCE_RANGES - 1)
 
 
 def add_word(table: Table, word: str, rows_max: int = WORDS_MAX, count: int = 1) -> None:

@@ -37,13 +37,17 @@ _HASH_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """One change of the log, with the walk over its session's changes before it."""
+    """One change of the log, with the walk over its session's changes before it.
+
+    registry_version: of the registry that decided it.
+    """
 
     key: SessionKey
     revision: int
     time_us: int
     events: Sequence[ev.Event]
     before: SessionWalk
+    registry_version: str = ""
 
 
 class _RefusalMetadata(msgspec.Struct):
@@ -103,6 +107,7 @@ class Step:
             home_agent_id=self._home_agent_id,
             added=self._added.setdefault(change.key.tenant, Added(part_us=self._part_us)),
             session_bit=user_bit(change.key.session_id) if self._part_us else 0,
+            registry_version=change.registry_version,
         )
         self._remember(change.key, change.revision, change.time_us)
         self.walks[change.key] = walk
@@ -145,7 +150,10 @@ class Step:
             cursor=cursor,
             as_of_us=self._as_of_us,
             recent=dict(list(self._recent.items())[-RECENT_SESSIONS_MAX:]),
-            deltas=[Delta(tenant, name, counts) for (tenant, name), counts in self.figures.items()],
+            deltas=[
+                Delta(tenant, name, counts, self._head.cursor if tenant == ALL_TENANTS else b"")
+                for (tenant, name), counts in self.figures.items()
+            ],
             directories=list(self.directories.values()),
             windows=windows,
         )

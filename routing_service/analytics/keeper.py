@@ -38,8 +38,12 @@ from routing_service.analytics.stored_forms import (
     encode_figures,
 )
 from routing_service.analytics.stuck_windows import StuckWindow, WindowDelta
-from routing_service.core import events as ev
-from routing_service.storage.event_codec import decode_events, decode_state
+from routing_service.storage.event_codec import (
+    BLANK_EVENTS,
+    StoredEvents,
+    decode_change,
+    decode_state,
+)
 from routing_service.storage.store import (
     Change,
     CursorInvalid,
@@ -97,6 +101,8 @@ WRITES_AT_ONCE: Final = 16
 
 LEASE: Final = "analytics"
 LEASE_S: Final = 15.0
+
+_NOTHING: Final = decode_change(BLANK_EVENTS)
 
 Watch = Callable[[Collection[str]], Awaitable[None]]
 """Is given tenants whose windows of stuck users have changed."""
@@ -318,8 +324,10 @@ class StatsKeeper:
                 before = made.walks.get(key)
                 if before is None or before.revision != change.revision - 1:
                     before = await self._walk_before(key, change.revision)
+                stored = _stored(key, change)
+                version = stored.registry_version
                 made.count_change(
-                    Walked(key, change.revision, change.time_us, _events(key, change), before)
+                    Walked(key, change.revision, change.time_us, stored.events, before, version)
                 )
             if place % COUNTED_AT_ONCE == 0:
                 self._counting_s += time.perf_counter() - begun_s
@@ -385,7 +393,7 @@ class StatsKeeper:
                     walk,
                     revision=change.revision,
                     time_us=change.time_us,
-                    events=_events(key, change),
+                    events=_stored(key, change).events,
                     home_agent_id="",
                     added=Added(),
                 )
@@ -430,6 +438,7 @@ class StatsKeeper:
                     return
                 figures.seq = seq
                 figures.counts.add(delta.counts)
+                figures.cursor = figures.cursor or delta.cursor
                 if await self._store.swap_setting(
                     delta.tenant, delta.name, raw, encode_figures(figures)
                 ):
@@ -477,10 +486,10 @@ class StatsKeeper:
             _log.error("stats_damaged", tenant=tenant, error=str(error))
 
 
-def _events(key: SessionKey, change: Change) -> Sequence[ev.Event]:
+def _stored(key: SessionKey, change: Change) -> StoredEvents:
     """Return a change's events, none for a damaged change. Raises SchemaTooNew."""
     try:
-        return decode_events(change.events)
+        return decode_change(change.events)
     except StoreCorrupt as error:
         _log.error(
             "change_not_counted",
@@ -489,7 +498,7 @@ def _events(key: SessionKey, change: Change) -> Sequence[ev.Event]:
             revision=change.revision,
             error=str(error),
         )
-        return ()
+        return _NOTHING
 
 
 def _contended(name: str) -> StoreError:

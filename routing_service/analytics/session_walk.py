@@ -20,6 +20,7 @@ from routing_service.analytics.counts import (
     Pair,
     SuggestionCounts,
     add_word,
+    confidence_range,
 )
 from routing_service.analytics.histogram import bucket_of
 from routing_service.analytics.stuck_windows import AgentWindow, AgentWindows, user_bit
@@ -77,7 +78,7 @@ class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
 
     revision: of the last change. turns: dispatched to the active agent since it became active.
     handed_from, handed_to: the last handoff that was carried out, messages_since: messages since.
-    parked: tasks that are parked.
+    parked: tasks that are parked. offer: the last suggestion, offered_at: its confidence_range.
     last_hour: in which the session had its last message. last_hours: the same by channel.
     user_bit: the user's in the sketches of a window; -1 = no user was named.
     """
@@ -94,6 +95,8 @@ class SessionWalk(msgspec.Struct, frozen=True, omit_defaults=True):
     last_hours: tuple[tuple[str, int], ...] = ()
     user_bit: int = -1
     parked: tuple[ParkedWalk, ...] = ()
+    offer: str = ""
+    offered_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +141,17 @@ def step(
     home_agent_id: str,
     added: Added,
     session_bit: int = 0,
+    registry_version: str = "",
 ) -> SessionWalk:
     """Walk over one change, and return the state after it.
 
     time_us: the change's. home_agent_id: the agent whose calls stickiness saves. added: receives
     the change's figures. session_bit: stands for the user of a session that names none.
+    registry_version: of the registry that decided.
     """
     stride = _Stride(walk, time_us, home_agent_id, added)
     stride.session_bit = session_bit
+    stride.registry_version = registry_version
     stride.by_command = any(isinstance(event, ev.CommandHandled) for event in events)
     for event in events:
         stride.take(event)
@@ -161,6 +167,8 @@ class _Stride:
         self.home_agent_id = home_agent_id
         self.by_command = False
         self.session_bit = 0
+        self.registry_version = ""
+        self.offer, self.offered_at = walk.offer, walk.offered_at
         self.user_bit = walk.user_bit
         self.added = added
         self.channel = walk.channel
@@ -191,6 +199,8 @@ class _Stride:
             last_hours=tuple(self.last_hours.items())[-SESSION_CHANNELS_MAX:],
             user_bit=self.user_bit,
             parked=tuple(self.parked.values()),
+            offer=self.offer,
+            offered_at=self.offered_at,
         )
 
     @property
@@ -232,10 +242,9 @@ class _Stride:
             case ev.CommandHandled():
                 add_word(self.here.commands, f"/{event.command}")
             case ev.SwitchSuggested():
-                self._offer(event).offered += 1
-            case ev.SwitchAnswered(accepted=accepted):
-                self._offer(event).accepted += accepted
-                self._offer(event).declined += not accepted
+                self._offered(event)
+            case ev.SwitchAnswered():
+                self._answered(event)
             case ev.AgentCleared():
                 self._leave(by_user=event.cause in ("command", "reset"))
                 self._end_all()
@@ -275,6 +284,19 @@ class _Stride:
     def _go_on(self, parked: ParkedWalk) -> None:
         self.active, self.turns, self.frames = parked.active, parked.turns, parked.frames
 
+    def _offered(self, event: ev.SwitchSuggested) -> None:
+        self.offer, self.offered_at = event.suggestion_id, confidence_range(event.confidence)
+        self._offer(event).offered += 1
+        self.here.offer(self.offered_at).offered += 1
+
+    def _answered(self, event: ev.SwitchAnswered) -> None:
+        figures = [self._offer(event)]
+        if event.suggestion_id == self.offer:
+            figures.append(self.here.offer(self.offered_at))
+        for each in figures:
+            each.accepted += event.accepted
+            each.declined += not event.accepted
+
     def _offer(self, event: ev.SwitchSuggested | ev.SwitchAnswered) -> SuggestionCounts:
         return self.here.suggestion(f"{event.from_agent}{PAIR_SEPARATOR}{event.agent_id}")
 
@@ -282,6 +304,8 @@ class _Stride:
         counts = self.here
         counts.messages += 1
         counts.saved += event.agent_id != self.home_agent_id
+        if self.registry_version:
+            add_word(counts.registries, self.registry_version)
         if self.channel:
             add_word(counts.channels, self.channel, CHANNELS_MAX)
         self.messages_since += 1

@@ -63,11 +63,12 @@ class StatsDamaged(StoreCorrupt):
 
 
 class Delta(msgspec.Struct, omit_defaults=True):
-    """A step's addition to one setting of figures."""
+    """A step's addition to one setting of figures. cursor: the place in the log before the step."""
 
     tenant: str
     name: str
     counts: Counts
+    cursor: bytes = b""
 
 
 class DirectoryDelta(msgspec.Struct, omit_defaults=True):
@@ -101,10 +102,15 @@ class Head(msgspec.Struct, omit_defaults=True):
 
 
 class Figures(msgspec.Struct, omit_defaults=True):
-    """A setting of figures. seq: of the last step that it contains."""
+    """A setting of figures. seq: of the last step that it contains.
+
+    cursor: of ALL_TENANTS alone: a place in the log before all changes of this hour or day; b"" =
+    the beginning, or a release before this one counted first.
+    """
 
     seq: int = 0
     counts: Counts = msgspec.field(default_factory=Counts)
+    cursor: bytes = b""
 
 
 class Directory(msgspec.Struct, omit_defaults=True):

@@ -55,6 +55,8 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "ListEvents": (ADMIN,),
     "WatchEvents": (ADMIN,),
     "GetRoutingStats": (ADMIN,),
+    "GetServerStatus": (ADMIN,),
+    "VerifyAudit": (ADMIN,),
     "EraseUser": (ADMIN,),
     "ExportUser": (ADMIN,),
     "ReloadAgents": (ADMIN,),

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc.admin.audit import AuditCalls
+from routing_service.rpc.admin.audit_proof import AuditProofCalls
 from routing_service.rpc.admin.inbox_list import InboxListCalls
 from routing_service.rpc.admin.operations import OperationsCalls
+from routing_service.rpc.admin.server_status import ServerStatus, ServerStatusCalls
 from routing_service.rpc.admin.session_at import SessionAtCalls
 from routing_service.rpc.admin.sessions import SessionListCalls
 from routing_service.rpc.admin.user_data import UserDataCalls
@@ -40,12 +42,14 @@ class AdminServicer:
         switch: StickinessSwitch,
         stats: StatsKeeper,
         clock_us: Callable[[], int],
+        read_status: Callable[[], ServerStatus],
         audit_read_max: int = READ_MAX,
         audit_scanned_max: int = SCANNED_MAX,
         shown_id: Callable[[str], str] = str,
     ) -> None:
         """Answer from one store. clock_us: microseconds since 1970. shown_id: of examples.
 
+        read_status: returns how the server is doing.
         audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and
         for one page.
         """
@@ -63,6 +67,8 @@ class AdminServicer:
                 SessionListCalls(store, cards_in_force),
                 SessionAtCalls(store, cards_in_force),
                 InboxListCalls(handler, cards_in_force),
+                ServerStatusCalls(read_status),
+                AuditProofCalls(store),
                 AuditCalls(
                     store,
                     feed,

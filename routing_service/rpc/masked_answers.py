@@ -37,7 +37,18 @@ CONSOLE_CALLS: Final[Mapping[str, frozenset[str]]] = {
             "WatchSession",
         }
     ),
-    "AdminService": frozenset({"GetSessionAt", "ListEvents", "ListSessions", "WatchEvents"}),
+    "AdminService": frozenset(
+        {
+            "GetRoutingStats",
+            "GetServerStatus",
+            "GetSessionAt",
+            "GetStickiness",
+            "ListEvents",
+            "ListSessions",
+            "VerifyAudit",
+            "WatchEvents",
+        }
+    ),
 }
 """The RPCs that the console's pages call, by service. Its listener serves no others."""
 
@@ -83,7 +94,12 @@ SHOWN: Final = frozenset(
         "MessageTopic.model",
         "PendingApproval.by",
         "Verdict.detail",
+        "last_seal_hash",
+        "problems",
+        "server",
+        "store_engine",
         "topic_model",
+        "version",
         # Words of the contract.
         "command",
         "method",

@@ -5,11 +5,19 @@ Rows have a fixed order, so that equal figures are equal bytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import handoff_pb2
-from routing_service.analytics.counts import PAIR_SEPARATOR, AgentCounts, Counts, Pair
+from routing_service.analytics.counts import (
+    CONFIDENCE_RANGES,
+    PAIR_SEPARATOR,
+    WORDS_MAX,
+    AgentCounts,
+    Counts,
+    Pair,
+)
 from routing_service.analytics.histogram import Histogram, quantile
 from routing_service.analytics.report import Period, Report
 from routing_service.analytics.session_walk import HOUR_US, RESPONSE_TICK_US
@@ -56,6 +64,8 @@ def stats_out(report: Report, *, stickiness_enabled: bool) -> pb.GetRoutingStats
         handoffs_total=counts.carried_out,
         refusals_total=counts.refused,
         suggestions=[_suggestion(name, counts) for name in sorted(counts.suggestions)],
+        suggestions_by_confidence=[_offers(each, counts) for each in sorted(counts.offers)],
+        registry_versions=_registry_versions(report.periods),
     )
     if report.start_us is not None:
         made.start_time.CopyFrom(pm.timestamp(report.start_us))
@@ -73,6 +83,32 @@ def _suggestion(name: str, counts: Counts) -> pb.SuggestionCount:
         declined=figures.declined,
         ignored=figures.ignored,
     )
+
+
+def _offers(confidence: int, counts: Counts) -> pb.ConfidenceCount:
+    figures = counts.offers[confidence]
+    return pb.ConfidenceCount(
+        confidence_from=confidence / CONFIDENCE_RANGES,
+        confidence_before=(confidence + 1) / CONFIDENCE_RANGES,
+        offered=figures.offered,
+        accepted=figures.accepted,
+        declined=figures.declined,
+        ignored=figures.ignored,
+    )
+
+
+def _registry_versions(periods: Sequence[Period]) -> list[pb.RegistryVersionCount]:
+    """Return the registries that decided, in the order of their last periods."""
+    found: dict[str, pb.RegistryVersionCount] = {}
+    for period in periods:
+        for version, count in period.counts.registries.items():
+            row = found.pop(version, None) or pb.RegistryVersionCount(
+                registry_version=version, start_time=pm.timestamp(period.start_hour * HOUR_US)
+            )
+            row.user_messages += count
+            row.end_time.CopyFrom(pm.timestamp((period.start_hour + period.hours) * HOUR_US))
+            found[version] = row
+    return list(found.values())[-WORDS_MAX:]
 
 
 def _handoff(name: str, counts: Counts) -> pb.HandoffCount:
@@ -128,6 +164,9 @@ def _period(period: Period) -> pb.StatsPeriod:
         handoffs=counts.carried_out,
         refused=counts.refused,
         stuck=counts.stuck,
+        suggested=sum(pair.offered for pair in counts.suggestions.values()),
+        accepted=sum(pair.accepted for pair in counts.suggestions.values()),
+        declined=sum(pair.declined for pair in counts.suggestions.values()),
     )
 
 

@@ -59,20 +59,22 @@ async def fill_page(
     make_records: MakeRecords,
     read_max: int = READ_MAX,
     scanned_max: int = SCANNED_MAX,
+    reads_log: bool = True,
 ) -> bytes:
     """Fill a page in the order of the log. Return the next page's position; b"" after the last.
 
     Audit entries are placed by their time. records_max is exceeded by at most the records of one
     change and one entry. read_max: changes read at once. scanned_max: changes read for the page.
+    reads_log: False = the tenant's audit entries alone, which are few.
     Raises CursorInvalid.
     """
     scanned = 0
     room_bytes = bytes_max
     at_once = read_max
     while scanned < scanned_max:
-        page, log = await store.read_log(position.log, at_once)
+        page, log = await _log(store, position.log, at_once if reads_log else 0)
         changes = [entry for entry in page if entry[0].tenant == tenant]
-        is_last = len(page) < at_once
+        is_last = not reads_log or len(page) < at_once
         until_us = None if is_last else max(change.time_us for _, change in page)
         entries, audit, more_entries = await _audit(
             store, tenant, position.audit, until_us, at_once
@@ -99,6 +101,13 @@ async def fill_page(
         if len(response.records) >= records_max or room_bytes <= 0:
             break
     return msgspec.msgpack.encode(position)
+
+
+async def _log(
+    store: Store, cursor: bytes, limit: int
+) -> tuple[list[tuple[SessionKey, Change]], bytes]:
+    """Return the changes after a cursor, and the cursor after them. limit: 0 = none."""
+    return await store.read_log(cursor, limit) if limit else ([], cursor)
 
 
 async def _audit(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,6 +23,7 @@ from routing_service.core.registry import Registry
 from routing_service.registry.file import RegistryFileError, check_registry_file
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.registry.yaml_document import FileProblem
+from routing_service.rpc.admin.server_status import ServerStatus
 from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService
 from routing_service.rpc.remote_judge import RemoteModel, is_remote, load_detector
@@ -169,6 +172,32 @@ def read_figures(
             sign_in_keys_age_s=None if keys_age_s is None else keys_age_s(),
         ),
         __version__,
+    )
+
+
+def read_status(
+    *,
+    counts: Counts,
+    store: str,
+    health: HealthService,
+    source: RegistrySource,
+    feed: EventFeed,
+    clock_us: Callable[[], int],
+    start_us: int,
+) -> ServerStatus:
+    """Return how the server is doing now. store: its URL. start_us: when it started."""
+    engine = store.partition(":")[0].lower()
+    return ServerStatus(
+        server=f"{socket.gethostname()}/{os.getpid()}",
+        version=__version__,
+        start_us=start_us,
+        now_us=clock_us(),
+        store_engine="postgres" if engine == "postgresql" else engine,
+        is_ready=health.is_ready,
+        registry_version=str(source.registry.version),
+        agents=len(source.registry.agents),
+        watches=feed.watches,
+        counted=counts.metrics.snapshot(),
     )
 
 

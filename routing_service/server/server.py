@@ -42,6 +42,7 @@ from routing_service.server.parts import (
     open_listeners,
     open_tls_files,
     read_figures,
+    read_status,
     shipped_model,
     start_console,
     start_metrics,
@@ -305,7 +306,9 @@ class RoutingServer:
             await store.probe_write()
             counts = counts or Counts()
             figures = partial(parts.figures, counts)
-            listening = await _listen(parts, opened, observer, figures, tracing, shown_id=shown_id)
+            listening = await _listen(
+                parts, opened, observer, figures, tracing, counts=counts, shown_id=shown_id
+            )
             _run_beside(parts, opened, make_probe)
             _run_telemetry(opened, tracing, counts.export, figures)
             stickiness = await parts.switch.now(DEFAULT_TENANT)
@@ -393,6 +396,7 @@ async def _listen(
     figures: Callable[[], Figures],
     tracing: Tracing | None,
     *,
+    counts: Counts,
     shown_id: Callable[[str], str],
 ) -> _Listening:
     """Open all listeners, and guard them. Raises SettingsInvalid, ListenFailed."""
@@ -415,6 +419,16 @@ async def _listen(
         switch=parts.switch,
         stats=parts.stats,
         clock_us=parts.clock_us,
+        read_status=partial(
+            read_status,
+            counts=counts,
+            store=settings.store,
+            health=parts.health,
+            source=parts.source,
+            feed=parts.feed,
+            clock_us=parts.clock_us,
+            start_us=parts.clock_us(),
+        ),
         audit_read_max=parts.bounds.audit_read_max,
         audit_scanned_max=parts.bounds.audit_scanned_max,
         shown_id=shown_id,

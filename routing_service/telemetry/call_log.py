@@ -48,6 +48,7 @@ READING_METHODS: Final = frozenset(
         "GetSessionAt",
         "ListInbox",
         "ListEvents",
+        "GetServerStatus",
         "GetStickiness",
     }
 )

@@ -57,6 +57,8 @@ _ADMIN: Final = frozenset(
         "ListEvents",
         "WatchEvents",
         "GetRoutingStats",
+        "GetServerStatus",
+        "VerifyAudit",
         "EraseUser",
         "ExportUser",
         "ReloadAgents",

@@ -157,6 +157,8 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         "GetStickiness": admin.GetStickinessRequest(),
         "GetSessionAt": admin.GetSessionAtRequest(session_id=session_id),
         "ListInbox": admin.ListInboxRequest(),
+        "GetServerStatus": admin.GetServerStatusRequest(),
+        "VerifyAudit": admin.VerifyAuditRequest(),
         "PurgeSessions": admin.PurgeSessionsRequest(
             update_time_before=timestamp_pb2.Timestamp(seconds=1)
         ),

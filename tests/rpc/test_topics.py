@@ -380,6 +380,11 @@ async def test_suggestions_are_counted(offering):
     (row,) = stats.suggestions
     assert (row.from_agent_id, row.to_agent_id) == ("sales", "support")
     assert (row.offered, row.accepted, row.declined, row.ignored) == (3, 1, 1, 1)
+    [sure] = stats.suggestions_by_confidence
+    assert (sure.confidence_from, sure.confidence_before) == (0.95, 1)
+    assert (sure.offered, sure.accepted, sure.declined, sure.ignored) == (3, 1, 1, 1)
+    [period] = stats.periods
+    assert (period.suggested, period.accepted, period.declined) == (3, 1, 1)
     switches = [h for h in stats.handoffs if h.to_agent_id == "support"]
     assert [h.count for h in switches] == [1]
 

@@ -238,6 +238,8 @@ def seeds() -> list[tuple[str, bytes]]:
         ("EraseUser", ad.EraseUserRequest(user_id="ben", reason="asked", validate_only=True)),
         ("GetSessionAt", ad.GetSessionAtRequest(session_id="chat-1", revision=1)),
         ("ListInbox", ad.ListInboxRequest(agent_id="front", page_size=2)),
+        ("GetServerStatus", ad.GetServerStatusRequest()),
+        ("VerifyAudit", ad.VerifyAuditRequest(tenant="default")),
         ("SetStickiness", ad.SetStickinessRequest(enabled=True, reason="test")),
         ("GetStickiness", ad.GetStickinessRequest()),
         (

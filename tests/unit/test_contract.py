@@ -160,6 +160,8 @@ SERVICES = {
         "EraseUser": UNARY,
         "GetSessionAt": UNARY,
         "ListInbox": UNARY,
+        "GetServerStatus": UNARY,
+        "VerifyAudit": UNARY,
         "ExportUser": WATCH,
         "ReloadAgents": UNARY,
         "SetStickiness": UNARY,

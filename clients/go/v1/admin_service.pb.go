@@ -1403,7 +1403,11 @@ type ListEventsRequest struct {
 	// Why the caller reads the texts of the records, such as reasons of handoffs, for the audit. At
 	// most 1 KiB. Needs the scope read_words. The console's listener leaves texts out without it; other
 	// listeners send them to every operator. Empty: no record is made.
-	ReadReason    string `protobuf:"bytes,13,opt,name=read_reason,json=readReason,proto3" json:"read_reason,omitempty"`
+	ReadReason string `protobuf:"bytes,13,opt,name=read_reason,json=readReason,proto3" json:"read_reason,omitempty"`
+	// Only handoffs from this agent, carried out or refused. Empty: all events.
+	FromAgentId string `protobuf:"bytes,14,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
+	// Only handoffs to this agent, carried out or refused. Empty: all events.
+	ToAgentId     string `protobuf:"bytes,15,opt,name=to_agent_id,json=toAgentId,proto3" json:"to_agent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1525,6 +1529,20 @@ func (x *ListEventsRequest) GetOrder() EventOrder {
 func (x *ListEventsRequest) GetReadReason() string {
 	if x != nil {
 		return x.ReadReason
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetFromAgentId() string {
+	if x != nil {
+		return x.FromAgentId
+	}
+	return ""
+}
+
+func (x *ListEventsRequest) GetToAgentId() string {
+	if x != nil {
+		return x.ToAgentId
 	}
 	return ""
 }
@@ -2028,9 +2046,15 @@ type GetRoutingStatsResponse struct {
 	// Refused handoffs in total; each counts once, however many rules refused it.
 	RefusalsTotal int64 `protobuf:"varint,20,opt,name=refusals_total,json=refusalsTotal,proto3" json:"refusals_total,omitempty"`
 	// Switches suggested to users, and the users' answers, in the order of agent ids.
-	Suggestions   []*SuggestionCount `protobuf:"bytes,21,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Suggestions []*SuggestionCount `protobuf:"bytes,21,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
+	// The same suggestions by the confidence with which they were made, the lowest first. Ranges
+	// without one are left out. What was counted before release 0.2.0 is missing.
+	SuggestionsByConfidence []*ConfidenceCount `protobuf:"bytes,22,rep,name=suggestions_by_confidence,json=suggestionsByConfidence,proto3" json:"suggestions_by_confidence,omitempty"`
+	// The registries that decided in the time span, the latest last. At most 64; what was counted
+	// before release 0.2.0 is missing.
+	RegistryVersions []*RegistryVersionCount `protobuf:"bytes,23,rep,name=registry_versions,json=registryVersions,proto3" json:"registry_versions,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetRoutingStatsResponse) Reset() {
@@ -2210,6 +2234,184 @@ func (x *GetRoutingStatsResponse) GetSuggestions() []*SuggestionCount {
 	return nil
 }
 
+func (x *GetRoutingStatsResponse) GetSuggestionsByConfidence() []*ConfidenceCount {
+	if x != nil {
+		return x.SuggestionsByConfidence
+	}
+	return nil
+}
+
+func (x *GetRoutingStatsResponse) GetRegistryVersions() []*RegistryVersionCount {
+	if x != nil {
+		return x.RegistryVersions
+	}
+	return nil
+}
+
+// How often suggestions of about one confidence were made, and what users answered.
+type ConfidenceCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lowest confidence of the range, 0-1. The range is 0.05 wide.
+	ConfidenceFrom float64 `protobuf:"fixed64,1,opt,name=confidence_from,json=confidenceFrom,proto3" json:"confidence_from,omitempty"`
+	// Where the next range begins.
+	ConfidenceBefore float64 `protobuf:"fixed64,2,opt,name=confidence_before,json=confidenceBefore,proto3" json:"confidence_before,omitempty"`
+	// Suggestions made.
+	Offered int64 `protobuf:"varint,3,opt,name=offered,proto3" json:"offered,omitempty"`
+	// Those that users accepted, at any time.
+	Accepted int64 `protobuf:"varint,4,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	// Those that users declined.
+	Declined int64 `protobuf:"varint,5,opt,name=declined,proto3" json:"declined,omitempty"`
+	// Those without an answer; users may still answer the latest ones.
+	Ignored       int64 `protobuf:"varint,6,opt,name=ignored,proto3" json:"ignored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfidenceCount) Reset() {
+	*x = ConfidenceCount{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfidenceCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfidenceCount) ProtoMessage() {}
+
+func (x *ConfidenceCount) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfidenceCount.ProtoReflect.Descriptor instead.
+func (*ConfidenceCount) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ConfidenceCount) GetConfidenceFrom() float64 {
+	if x != nil {
+		return x.ConfidenceFrom
+	}
+	return 0
+}
+
+func (x *ConfidenceCount) GetConfidenceBefore() float64 {
+	if x != nil {
+		return x.ConfidenceBefore
+	}
+	return 0
+}
+
+func (x *ConfidenceCount) GetOffered() int64 {
+	if x != nil {
+		return x.Offered
+	}
+	return 0
+}
+
+func (x *ConfidenceCount) GetAccepted() int64 {
+	if x != nil {
+		return x.Accepted
+	}
+	return 0
+}
+
+func (x *ConfidenceCount) GetDeclined() int64 {
+	if x != nil {
+		return x.Declined
+	}
+	return 0
+}
+
+func (x *ConfidenceCount) GetIgnored() int64 {
+	if x != nil {
+		return x.Ignored
+	}
+	return 0
+}
+
+// A registry, and when it decided.
+type RegistryVersionCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Version of the registry.
+	RegistryVersion string `protobuf:"bytes,1,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
+	// User messages that it decided.
+	UserMessages int64 `protobuf:"varint,2,opt,name=user_messages,json=userMessages,proto3" json:"user_messages,omitempty"`
+	// Start of the first of the periods in which it decided one.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// End of the last of these periods.
+	EndTime       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegistryVersionCount) Reset() {
+	*x = RegistryVersionCount{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegistryVersionCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegistryVersionCount) ProtoMessage() {}
+
+func (x *RegistryVersionCount) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegistryVersionCount.ProtoReflect.Descriptor instead.
+func (*RegistryVersionCount) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *RegistryVersionCount) GetRegistryVersion() string {
+	if x != nil {
+		return x.RegistryVersion
+	}
+	return ""
+}
+
+func (x *RegistryVersionCount) GetUserMessages() int64 {
+	if x != nil {
+		return x.UserMessages
+	}
+	return 0
+}
+
+func (x *RegistryVersionCount) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *RegistryVersionCount) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
 // How often users of one agent were offered another one.
 type SuggestionCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2231,7 +2433,7 @@ type SuggestionCount struct {
 
 func (x *SuggestionCount) Reset() {
 	*x = SuggestionCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2445,7 @@ func (x *SuggestionCount) String() string {
 func (*SuggestionCount) ProtoMessage() {}
 
 func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2458,7 @@ func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestionCount.ProtoReflect.Descriptor instead.
 func (*SuggestionCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SuggestionCount) GetFromAgentId() string {
@@ -2317,14 +2519,20 @@ type StatsPeriod struct {
 	// Handoffs refused.
 	Refused int64 `protobuf:"varint,6,opt,name=refused,proto3" json:"refused,omitempty"`
 	// How often users left an agent by a command within two turns of getting it.
-	Stuck         int64 `protobuf:"varint,7,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	Stuck int64 `protobuf:"varint,7,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	// Switches suggested to users.
+	Suggested int64 `protobuf:"varint,8,opt,name=suggested,proto3" json:"suggested,omitempty"`
+	// Suggestions that users accepted.
+	Accepted int64 `protobuf:"varint,9,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	// Suggestions that users declined.
+	Declined      int64 `protobuf:"varint,10,opt,name=declined,proto3" json:"declined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatsPeriod) Reset() {
 	*x = StatsPeriod{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2544,7 @@ func (x *StatsPeriod) String() string {
 func (*StatsPeriod) ProtoMessage() {}
 
 func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2557,7 @@ func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsPeriod.ProtoReflect.Descriptor instead.
 func (*StatsPeriod) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StatsPeriod) GetStartTime() *timestamppb.Timestamp {
@@ -2401,6 +2609,27 @@ func (x *StatsPeriod) GetStuck() int64 {
 	return 0
 }
 
+func (x *StatsPeriod) GetSuggested() int64 {
+	if x != nil {
+		return x.Suggested
+	}
+	return 0
+}
+
+func (x *StatsPeriod) GetAccepted() int64 {
+	if x != nil {
+		return x.Accepted
+	}
+	return 0
+}
+
+func (x *StatsPeriod) GetDeclined() int64 {
+	if x != nil {
+		return x.Declined
+	}
+	return 0
+}
+
 // How many dispatches had a reason.
 type RouteReasonCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2414,7 +2643,7 @@ type RouteReasonCount struct {
 
 func (x *RouteReasonCount) Reset() {
 	*x = RouteReasonCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2655,7 @@ func (x *RouteReasonCount) String() string {
 func (*RouteReasonCount) ProtoMessage() {}
 
 func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2668,7 @@ func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteReasonCount.ProtoReflect.Descriptor instead.
 func (*RouteReasonCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RouteReasonCount) GetReason() RouteReason {
@@ -2481,7 +2710,7 @@ type HandoffCount struct {
 
 func (x *HandoffCount) Reset() {
 	*x = HandoffCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2722,7 @@ func (x *HandoffCount) String() string {
 func (*HandoffCount) ProtoMessage() {}
 
 func (x *HandoffCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2735,7 @@ func (x *HandoffCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffCount.ProtoReflect.Descriptor instead.
 func (*HandoffCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HandoffCount) GetFromAgentId() string {
@@ -2604,7 +2833,7 @@ type AgentStats struct {
 
 func (x *AgentStats) Reset() {
 	*x = AgentStats{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2845,7 @@ func (x *AgentStats) String() string {
 func (*AgentStats) ProtoMessage() {}
 
 func (x *AgentStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2858,7 @@ func (x *AgentStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStats.ProtoReflect.Descriptor instead.
 func (*AgentStats) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentStats) GetAgentId() string {
@@ -2743,7 +2972,7 @@ type TurnOutcomeCount struct {
 
 func (x *TurnOutcomeCount) Reset() {
 	*x = TurnOutcomeCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2984,7 @@ func (x *TurnOutcomeCount) String() string {
 func (*TurnOutcomeCount) ProtoMessage() {}
 
 func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2997,7 @@ func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnOutcomeCount.ProtoReflect.Descriptor instead.
 func (*TurnOutcomeCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
@@ -2781,6 +3010,426 @@ func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
 func (x *TurnOutcomeCount) GetCount() int64 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+// Asks how the server is doing.
+type GetServerStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetServerStatusRequest) Reset() {
+	*x = GetServerStatusRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServerStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServerStatusRequest) ProtoMessage() {}
+
+func (x *GetServerStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServerStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetServerStatusRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+}
+
+// How one server is doing. Counts are since its start, for all tenants.
+type GetServerStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The server: name of its machine and number of its process, "HOST/PID".
+	Server string `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	// Its release.
+	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// When it started.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// The present time, by its clock.
+	CurrentTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=current_time,json=currentTime,proto3" json:"current_time,omitempty"`
+	// The engine of its store: memory, sqlite, postgres, redis or dynamodb.
+	StoreEngine string `protobuf:"bytes,5,opt,name=store_engine,json=storeEngine,proto3" json:"store_engine,omitempty"`
+	// Whether it accepts calls: its last writes to the store succeeded, and it does not drain.
+	Ready bool `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`
+	// Version of the registry in force.
+	RegistryVersion string `protobuf:"bytes,7,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
+	// How many agents that registry has.
+	Agents int32 `protobuf:"varint,8,opt,name=agents,proto3" json:"agents,omitempty"`
+	// Open watches of sessions and of the log.
+	Watches int32 `protobuf:"varint,9,opt,name=watches,proto3" json:"watches,omitempty"`
+	// Upper bounds of the ranges in which durations are counted, included.
+	DurationBounds []*durationpb.Duration `protobuf:"bytes,10,rep,name=duration_bounds,json=durationBounds,proto3" json:"duration_bounds,omitempty"`
+	// Its calls, in the order of the methods' names.
+	Calls         []*MethodCalls `protobuf:"bytes,11,rep,name=calls,proto3" json:"calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetServerStatusResponse) Reset() {
+	*x = GetServerStatusResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetServerStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetServerStatusResponse) ProtoMessage() {}
+
+func (x *GetServerStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetServerStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetServerStatusResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GetServerStatusResponse) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *GetServerStatusResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *GetServerStatusResponse) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *GetServerStatusResponse) GetCurrentTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CurrentTime
+	}
+	return nil
+}
+
+func (x *GetServerStatusResponse) GetStoreEngine() string {
+	if x != nil {
+		return x.StoreEngine
+	}
+	return ""
+}
+
+func (x *GetServerStatusResponse) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *GetServerStatusResponse) GetRegistryVersion() string {
+	if x != nil {
+		return x.RegistryVersion
+	}
+	return ""
+}
+
+func (x *GetServerStatusResponse) GetAgents() int32 {
+	if x != nil {
+		return x.Agents
+	}
+	return 0
+}
+
+func (x *GetServerStatusResponse) GetWatches() int32 {
+	if x != nil {
+		return x.Watches
+	}
+	return 0
+}
+
+func (x *GetServerStatusResponse) GetDurationBounds() []*durationpb.Duration {
+	if x != nil {
+		return x.DurationBounds
+	}
+	return nil
+}
+
+func (x *GetServerStatusResponse) GetCalls() []*MethodCalls {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+// The calls of one method that have ended.
+type MethodCalls struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The RPC, such as "Route".
+	Method string `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
+	// How many took how long, by range: one entry more than duration_bounds, for longer ones. Streams
+	// count as long as they were open; messages of RouteStream are counted one by one.
+	Counts []int64 `protobuf:"varint,2,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	// Those of them that were refused or failed.
+	Failed        int64 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MethodCalls) Reset() {
+	*x = MethodCalls{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MethodCalls) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MethodCalls) ProtoMessage() {}
+
+func (x *MethodCalls) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MethodCalls.ProtoReflect.Descriptor instead.
+func (*MethodCalls) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *MethodCalls) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *MethodCalls) GetCounts() []int64 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *MethodCalls) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+// Asks to prove the audit.
+type VerifyAuditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
+	Tenant        string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyAuditRequest) Reset() {
+	*x = VerifyAuditRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyAuditRequest) ProtoMessage() {}
+
+func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyAuditRequest.ProtoReflect.Descriptor instead.
+func (*VerifyAuditRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *VerifyAuditRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+// What was found of a tenant's audit.
+type VerifyAuditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sessions that were followed.
+	Sessions int64 `protobuf:"varint,1,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// Changes in chains.
+	Changes int64 `protobuf:"varint,2,opt,name=changes,proto3" json:"changes,omitempty"`
+	// Entries in chains: refused handoffs, and acts of operators.
+	Entries int64 `protobuf:"varint,3,opt,name=entries,proto3" json:"entries,omitempty"`
+	// Changes of earlier releases, which have no chain and cannot be proved.
+	Unchained int64 `protobuf:"varint,4,opt,name=unchained,proto3" json:"unchained,omitempty"`
+	// Sessions that changed since the last seal.
+	Unsealed int64 `protobuf:"varint,5,opt,name=unsealed,proto3" json:"unsealed,omitempty"`
+	// How many seals there are.
+	Seals int64 `protobuf:"varint,6,opt,name=seals,proto3" json:"seals,omitempty"`
+	// Number of the last seal. 0: there is none.
+	LastSeal int64 `protobuf:"varint,7,opt,name=last_seal,json=lastSeal,proto3" json:"last_seal,omitempty"`
+	// Up to when it seals. Unset: there is none.
+	SealedTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=sealed_time,json=sealedTime,proto3" json:"sealed_time,omitempty"`
+	// Its hash. Note number and hash elsewhere: who can write to the store could replace all of it.
+	LastSealHash string `protobuf:"bytes,9,opt,name=last_seal_hash,json=lastSealHash,proto3" json:"last_seal_hash,omitempty"`
+	// The breaks, at most 100 of them, each cut at 500 characters. Empty: the audit is whole.
+	Problems []string `protobuf:"bytes,10,rep,name=problems,proto3" json:"problems,omitempty"`
+	// Breaks beyond these.
+	ProblemsLeftOut int64 `protobuf:"varint,11,opt,name=problems_left_out,json=problemsLeftOut,proto3" json:"problems_left_out,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *VerifyAuditResponse) Reset() {
+	*x = VerifyAuditResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyAuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyAuditResponse) ProtoMessage() {}
+
+func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
+func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *VerifyAuditResponse) GetSessions() int64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetChanges() int64 {
+	if x != nil {
+		return x.Changes
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetUnchained() int64 {
+	if x != nil {
+		return x.Unchained
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetUnsealed() int64 {
+	if x != nil {
+		return x.Unsealed
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetSeals() int64 {
+	if x != nil {
+		return x.Seals
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetLastSeal() int64 {
+	if x != nil {
+		return x.LastSeal
+	}
+	return 0
+}
+
+func (x *VerifyAuditResponse) GetSealedTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SealedTime
+	}
+	return nil
+}
+
+func (x *VerifyAuditResponse) GetLastSealHash() string {
+	if x != nil {
+		return x.LastSealHash
+	}
+	return ""
+}
+
+func (x *VerifyAuditResponse) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *VerifyAuditResponse) GetProblemsLeftOut() int64 {
+	if x != nil {
+		return x.ProblemsLeftOut
 	}
 	return 0
 }
@@ -2802,7 +3451,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +3463,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +3476,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -2875,7 +3524,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2887,7 +3536,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2900,7 +3549,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -2946,7 +3595,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2958,7 +3607,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2971,7 +3620,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -3020,7 +3669,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3681,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3694,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -3199,7 +3848,7 @@ type UserProfile struct {
 
 func (x *UserProfile) Reset() {
 	*x = UserProfile{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3860,7 @@ func (x *UserProfile) String() string {
 func (*UserProfile) ProtoMessage() {}
 
 func (x *UserProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3873,7 @@ func (x *UserProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
 func (*UserProfile) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UserProfile) GetRevision() int64 {
@@ -3284,7 +3933,7 @@ type TypedCommand struct {
 
 func (x *TypedCommand) Reset() {
 	*x = TypedCommand{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3945,7 @@ func (x *TypedCommand) String() string {
 func (*TypedCommand) ProtoMessage() {}
 
 func (x *TypedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3958,7 @@ func (x *TypedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
 func (*TypedCommand) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TypedCommand) GetRevision() int64 {
@@ -3354,7 +4003,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3366,7 +4015,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3379,7 +4028,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -3449,7 +4098,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +4110,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +4123,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -3560,7 +4209,7 @@ type TouchedSessions struct {
 
 func (x *TouchedSessions) Reset() {
 	*x = TouchedSessions{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +4221,7 @@ func (x *TouchedSessions) String() string {
 func (*TouchedSessions) ProtoMessage() {}
 
 func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +4234,7 @@ func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
 func (*TouchedSessions) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TouchedSessions) GetAgentId() string {
@@ -3651,7 +4300,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +4312,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +4325,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -3739,7 +4388,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +4400,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +4413,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -3799,7 +4448,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +4460,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +4473,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -3899,7 +4548,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3911,7 +4560,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3924,7 +4573,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -3969,7 +4618,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4630,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4643,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -4045,7 +4694,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4057,7 +4706,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4070,7 +4719,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -4225,7 +4874,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x10message_revision\x18\b \x01(\x03R\x0fmessageRevision\x12\x12\n" +
 	"\x04live\x18\t \x01(\bR\x04live\x12$\n" +
 	"\x0easker_agent_id\x18\n" +
-	" \x01(\tR\faskerAgentId\"\xe3\x03\n" +
+	" \x01(\tR\faskerAgentId\"\xa7\x04\n" +
 	"\x11ListEventsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
@@ -4244,7 +4893,9 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"page_token\x18\v \x01(\tR\tpageToken\x122\n" +
 	"\x05order\x18\f \x01(\x0e2\x1c.agent_routing.v1.EventOrderR\x05order\x12\x1f\n" +
 	"\vread_reason\x18\r \x01(\tR\n" +
-	"readReason\"u\n" +
+	"readReason\x12\"\n" +
+	"\rfrom_agent_id\x18\x0e \x01(\tR\vfromAgentId\x12\x1e\n" +
+	"\vto_agent_id\x18\x0f \x01(\tR\ttoAgentId\"u\n" +
 	"\x12ListEventsResponse\x127\n" +
 	"\arecords\x18\x01 \x03(\v2\x1d.agent_routing.v1.AuditRecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaa\x02\n" +
@@ -4280,8 +4931,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x18\n" +
-	"\achannel\x18\x04 \x01(\tR\achannel\"\xf4\n" +
-	"\n" +
+	"\achannel\x18\x04 \x01(\tR\achannel\"\xa8\f\n" +
 	"\x17GetRoutingStatsResponse\x128\n" +
 	"\n" +
 	"as_of_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\x129\n" +
@@ -4308,7 +4958,9 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\aperiods\x18\x12 \x03(\v2\x1d.agent_routing.v1.StatsPeriodR\aperiods\x12%\n" +
 	"\x0ehandoffs_total\x18\x13 \x01(\x03R\rhandoffsTotal\x12%\n" +
 	"\x0erefusals_total\x18\x14 \x01(\x03R\rrefusalsTotal\x12C\n" +
-	"\vsuggestions\x18\x15 \x03(\v2!.agent_routing.v1.SuggestionCountR\vsuggestions\x1a;\n" +
+	"\vsuggestions\x18\x15 \x03(\v2!.agent_routing.v1.SuggestionCountR\vsuggestions\x12]\n" +
+	"\x19suggestions_by_confidence\x18\x16 \x03(\v2!.agent_routing.v1.ConfidenceCountR\x17suggestionsByConfidence\x12S\n" +
+	"\x11registry_versions\x18\x17 \x03(\v2&.agent_routing.v1.RegistryVersionCountR\x10registryVersions\x1a;\n" +
 	"\rCommandsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aA\n" +
@@ -4317,14 +4969,27 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1aD\n" +
 	"\x16MessagesByChannelEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc1\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xd3\x01\n" +
+	"\x0fConfidenceCount\x12'\n" +
+	"\x0fconfidence_from\x18\x01 \x01(\x01R\x0econfidenceFrom\x12+\n" +
+	"\x11confidence_before\x18\x02 \x01(\x01R\x10confidenceBefore\x12\x18\n" +
+	"\aoffered\x18\x03 \x01(\x03R\aoffered\x12\x1a\n" +
+	"\baccepted\x18\x04 \x01(\x03R\baccepted\x12\x1a\n" +
+	"\bdeclined\x18\x05 \x01(\x03R\bdeclined\x12\x18\n" +
+	"\aignored\x18\x06 \x01(\x03R\aignored\"\xd8\x01\n" +
+	"\x14RegistryVersionCount\x12)\n" +
+	"\x10registry_version\x18\x01 \x01(\tR\x0fregistryVersion\x12#\n" +
+	"\ruser_messages\x18\x02 \x01(\x03R\fuserMessages\x129\n" +
+	"\n" +
+	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
+	"\bend_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\"\xc1\x01\n" +
 	"\x0fSuggestionCount\x12\"\n" +
 	"\rfrom_agent_id\x18\x01 \x01(\tR\vfromAgentId\x12\x1e\n" +
 	"\vto_agent_id\x18\x02 \x01(\tR\ttoAgentId\x12\x18\n" +
 	"\aoffered\x18\x03 \x01(\x03R\aoffered\x12\x1a\n" +
 	"\baccepted\x18\x04 \x01(\x03R\baccepted\x12\x1a\n" +
 	"\bdeclined\x18\x05 \x01(\x03R\bdeclined\x12\x18\n" +
-	"\aignored\x18\x06 \x01(\x03R\aignored\"\xa2\x02\n" +
+	"\aignored\x18\x06 \x01(\x03R\aignored\"\xf8\x02\n" +
 	"\vStatsPeriod\x129\n" +
 	"\n" +
 	"start_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x121\n" +
@@ -4333,7 +4998,11 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x16supervisor_calls_saved\x18\x04 \x01(\x03R\x14supervisorCallsSaved\x12\x1a\n" +
 	"\bhandoffs\x18\x05 \x01(\x03R\bhandoffs\x12\x18\n" +
 	"\arefused\x18\x06 \x01(\x03R\arefused\x12\x14\n" +
-	"\x05stuck\x18\a \x01(\x03R\x05stuck\"_\n" +
+	"\x05stuck\x18\a \x01(\x03R\x05stuck\x12\x1c\n" +
+	"\tsuggested\x18\b \x01(\x03R\tsuggested\x12\x1a\n" +
+	"\baccepted\x18\t \x01(\x03R\baccepted\x12\x1a\n" +
+	"\bdeclined\x18\n" +
+	" \x01(\x03R\bdeclined\"_\n" +
 	"\x10RouteReasonCount\x125\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1d.agent_routing.v1.RouteReasonR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"\xab\x02\n" +
@@ -4368,7 +5037,42 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x0estay_turns_p95\x18\x0e \x01(\x03R\fstayTurnsP95\"a\n" +
 	"\x10TurnOutcomeCount\x127\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x1d.agent_routing.v1.TurnOutcomeR\aoutcome\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\x80\x01\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\x18\n" +
+	"\x16GetServerStatusRequest\"\xd4\x03\n" +
+	"\x17GetServerStatusResponse\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x129\n" +
+	"\n" +
+	"start_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12=\n" +
+	"\fcurrent_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vcurrentTime\x12!\n" +
+	"\fstore_engine\x18\x05 \x01(\tR\vstoreEngine\x12\x14\n" +
+	"\x05ready\x18\x06 \x01(\bR\x05ready\x12)\n" +
+	"\x10registry_version\x18\a \x01(\tR\x0fregistryVersion\x12\x16\n" +
+	"\x06agents\x18\b \x01(\x05R\x06agents\x12\x18\n" +
+	"\awatches\x18\t \x01(\x05R\awatches\x12B\n" +
+	"\x0fduration_bounds\x18\n" +
+	" \x03(\v2\x19.google.protobuf.DurationR\x0edurationBounds\x123\n" +
+	"\x05calls\x18\v \x03(\v2\x1d.agent_routing.v1.MethodCallsR\x05calls\"U\n" +
+	"\vMethodCalls\x12\x16\n" +
+	"\x06method\x18\x01 \x01(\tR\x06method\x12\x16\n" +
+	"\x06counts\x18\x02 \x03(\x03R\x06counts\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\",\n" +
+	"\x12VerifyAuditRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xfd\x02\n" +
+	"\x13VerifyAuditResponse\x12\x1a\n" +
+	"\bsessions\x18\x01 \x01(\x03R\bsessions\x12\x18\n" +
+	"\achanges\x18\x02 \x01(\x03R\achanges\x12\x18\n" +
+	"\aentries\x18\x03 \x01(\x03R\aentries\x12\x1c\n" +
+	"\tunchained\x18\x04 \x01(\x03R\tunchained\x12\x1a\n" +
+	"\bunsealed\x18\x05 \x01(\x03R\bunsealed\x12\x14\n" +
+	"\x05seals\x18\x06 \x01(\x03R\x05seals\x12\x1b\n" +
+	"\tlast_seal\x18\a \x01(\x03R\blastSeal\x12;\n" +
+	"\vsealed_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"sealedTime\x12$\n" +
+	"\x0elast_seal_hash\x18\t \x01(\tR\flastSealHash\x12\x1a\n" +
+	"\bproblems\x18\n" +
+	" \x03(\tR\bproblems\x12*\n" +
+	"\x11problems_left_out\x18\v \x01(\x03R\x0fproblemsLeftOut\"\x80\x01\n" +
 	"\x10EraseUserRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x16\n" +
@@ -4478,14 +5182,17 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x1aSTICKINESS_SOURCE_REGISTRY\x10\x01\x12\x1d\n" +
 	"\x19STICKINESS_SOURCE_SETTING\x10\x02\x12\x1c\n" +
 	"\x18STICKINESS_SOURCE_TENANT\x10\x03\x12!\n" +
-	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xf7\b\n" +
+	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xbb\n" +
+	"\n" +
 	"\fAdminService\x12]\n" +
 	"\fListSessions\x12%.agent_routing.v1.ListSessionsRequest\x1a&.agent_routing.v1.ListSessionsResponse\x12]\n" +
 	"\fGetSessionAt\x12%.agent_routing.v1.GetSessionAtRequest\x1a&.agent_routing.v1.GetSessionAtResponse\x12W\n" +
 	"\n" +
 	"ListEvents\x12#.agent_routing.v1.ListEventsRequest\x1a$.agent_routing.v1.ListEventsResponse\x12\\\n" +
 	"\vWatchEvents\x12$.agent_routing.v1.WatchEventsRequest\x1a%.agent_routing.v1.WatchEventsResponse0\x01\x12f\n" +
-	"\x0fGetRoutingStats\x12(.agent_routing.v1.GetRoutingStatsRequest\x1a).agent_routing.v1.GetRoutingStatsResponse\x12T\n" +
+	"\x0fGetRoutingStats\x12(.agent_routing.v1.GetRoutingStatsRequest\x1a).agent_routing.v1.GetRoutingStatsResponse\x12f\n" +
+	"\x0fGetServerStatus\x12(.agent_routing.v1.GetServerStatusRequest\x1a).agent_routing.v1.GetServerStatusResponse\x12Z\n" +
+	"\vVerifyAudit\x12$.agent_routing.v1.VerifyAuditRequest\x1a%.agent_routing.v1.VerifyAuditResponse\x12T\n" +
 	"\tEraseUser\x12\".agent_routing.v1.EraseUserRequest\x1a#.agent_routing.v1.EraseUserResponse\x12Y\n" +
 	"\n" +
 	"ExportUser\x12#.agent_routing.v1.ExportUserRequest\x1a$.agent_routing.v1.ExportUserResponse0\x01\x12]\n" +
@@ -4509,7 +5216,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
@@ -4531,156 +5238,176 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*WatchEventsResponse)(nil),     // 17: agent_routing.v1.WatchEventsResponse
 	(*GetRoutingStatsRequest)(nil),  // 18: agent_routing.v1.GetRoutingStatsRequest
 	(*GetRoutingStatsResponse)(nil), // 19: agent_routing.v1.GetRoutingStatsResponse
-	(*SuggestionCount)(nil),         // 20: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 21: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 22: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 23: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 24: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 25: agent_routing.v1.TurnOutcomeCount
-	(*EraseUserRequest)(nil),        // 26: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 27: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 28: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 29: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 30: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 31: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 32: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 33: agent_routing.v1.ReloadAgentsResponse
-	(*TouchedSessions)(nil),         // 34: agent_routing.v1.TouchedSessions
-	(*SetStickinessRequest)(nil),    // 35: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 36: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 37: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 38: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 39: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 40: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 41: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	nil,                             // 42: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 43: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 44: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 45: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 46: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 47: agent_routing.v1.Agent
-	(*durationpb.Duration)(nil),     // 48: google.protobuf.Duration
-	(*Frame)(nil),                   // 49: agent_routing.v1.Frame
-	(*Task)(nil),                    // 50: agent_routing.v1.Task
-	(RouteReason)(0),                // 51: agent_routing.v1.RouteReason
-	(*SessionEvent)(nil),            // 52: agent_routing.v1.SessionEvent
-	(*Change)(nil),                  // 53: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 54: agent_routing.v1.Heartbeat
-	(Initiator)(0),                  // 55: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 56: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 57: agent_routing.v1.TurnOutcome
-	(*Turn)(nil),                    // 58: agent_routing.v1.Turn
+	(*ConfidenceCount)(nil),         // 20: agent_routing.v1.ConfidenceCount
+	(*RegistryVersionCount)(nil),    // 21: agent_routing.v1.RegistryVersionCount
+	(*SuggestionCount)(nil),         // 22: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 23: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 24: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 25: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 26: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 27: agent_routing.v1.TurnOutcomeCount
+	(*GetServerStatusRequest)(nil),  // 28: agent_routing.v1.GetServerStatusRequest
+	(*GetServerStatusResponse)(nil), // 29: agent_routing.v1.GetServerStatusResponse
+	(*MethodCalls)(nil),             // 30: agent_routing.v1.MethodCalls
+	(*VerifyAuditRequest)(nil),      // 31: agent_routing.v1.VerifyAuditRequest
+	(*VerifyAuditResponse)(nil),     // 32: agent_routing.v1.VerifyAuditResponse
+	(*EraseUserRequest)(nil),        // 33: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 34: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 35: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 36: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 37: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 38: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 39: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 40: agent_routing.v1.ReloadAgentsResponse
+	(*TouchedSessions)(nil),         // 41: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 42: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 43: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 44: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 45: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 46: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 47: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 48: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	nil,                             // 49: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 50: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 51: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 52: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 53: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 54: agent_routing.v1.Agent
+	(*durationpb.Duration)(nil),     // 55: google.protobuf.Duration
+	(*Frame)(nil),                   // 56: agent_routing.v1.Frame
+	(*Task)(nil),                    // 57: agent_routing.v1.Task
+	(RouteReason)(0),                // 58: agent_routing.v1.RouteReason
+	(*SessionEvent)(nil),            // 59: agent_routing.v1.SessionEvent
+	(*Change)(nil),                  // 60: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 61: agent_routing.v1.Heartbeat
+	(Initiator)(0),                  // 62: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 63: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 64: agent_routing.v1.TurnOutcome
+	(*Turn)(nil),                    // 65: agent_routing.v1.Turn
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	45, // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	46, // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	46, // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	4,  // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	47, // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	45, // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	46, // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	46, // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
-	5,  // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
-	8,  // 9: agent_routing.v1.ListInboxResponse.entries:type_name -> agent_routing.v1.InboxEntry
-	47, // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
-	46, // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
-	46, // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
-	48, // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
-	47, // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
-	46, // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	49, // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
-	50, // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
-	12, // 18: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
-	12, // 19: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	47, // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
-	46, // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
-	46, // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
-	41, // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	11, // 24: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
-	50, // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
-	47, // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
-	49, // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
-	12, // 28: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
-	12, // 29: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	47, // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
-	51, // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
-	46, // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
-	46, // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	46, // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
-	0,  // 35: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
-	15, // 36: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	52, // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	5,  // 38: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	48, // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	53, // 40: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	54, // 41: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	5,  // 42: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	46, // 43: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	46, // 44: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	46, // 45: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	46, // 46: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	46, // 47: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	22, // 48: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	42, // 49: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	23, // 50: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	43, // 51: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	24, // 52: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	44, // 53: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	21, // 54: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	20, // 55: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	46, // 56: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	48, // 57: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	51, // 58: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	55, // 59: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	56, // 60: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	25, // 61: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	48, // 62: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	48, // 63: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	57, // 64: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	46, // 65: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	4,  // 66: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	50, // 67: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	58, // 68: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	15, // 69: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	30, // 70: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	31, // 71: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	5,  // 72: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	46, // 73: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	46, // 74: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	34, // 75: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	1,  // 76: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	46, // 77: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	46, // 78: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	46, // 79: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,  // 80: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	9,  // 81: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
-	13, // 82: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	16, // 83: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	18, // 84: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	26, // 85: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	28, // 86: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	32, // 87: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	35, // 88: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	36, // 89: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	6,  // 90: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
-	39, // 91: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,  // 92: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	10, // 93: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
-	14, // 94: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	17, // 95: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	19, // 96: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	27, // 97: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	29, // 98: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	33, // 99: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	38, // 100: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	37, // 101: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	7,  // 102: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
-	40, // 103: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	92, // [92:104] is the sub-list for method output_type
-	80, // [80:92] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	52,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	53,  // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	53,  // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	4,   // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
+	54,  // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	52,  // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	53,  // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	53,  // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	5,   // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
+	8,   // 9: agent_routing.v1.ListInboxResponse.entries:type_name -> agent_routing.v1.InboxEntry
+	54,  // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
+	53,  // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
+	53,  // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
+	55,  // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
+	54,  // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
+	53,  // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	56,  // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
+	57,  // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
+	12,  // 18: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
+	12,  // 19: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	54,  // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
+	53,  // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
+	53,  // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
+	48,  // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	11,  // 24: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
+	57,  // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
+	54,  // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
+	56,  // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
+	12,  // 28: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
+	12,  // 29: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	54,  // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
+	58,  // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
+	53,  // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
+	53,  // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	53,  // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	0,   // 35: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
+	15,  // 36: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
+	59,  // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	5,   // 38: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
+	55,  // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	60,  // 40: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	61,  // 41: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	5,   // 42: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	53,  // 43: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	53,  // 44: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	53,  // 45: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	53,  // 46: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	53,  // 47: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	24,  // 48: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	49,  // 49: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	25,  // 50: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	50,  // 51: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	26,  // 52: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	51,  // 53: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	23,  // 54: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	22,  // 55: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	20,  // 56: agent_routing.v1.GetRoutingStatsResponse.suggestions_by_confidence:type_name -> agent_routing.v1.ConfidenceCount
+	21,  // 57: agent_routing.v1.GetRoutingStatsResponse.registry_versions:type_name -> agent_routing.v1.RegistryVersionCount
+	53,  // 58: agent_routing.v1.RegistryVersionCount.start_time:type_name -> google.protobuf.Timestamp
+	53,  // 59: agent_routing.v1.RegistryVersionCount.end_time:type_name -> google.protobuf.Timestamp
+	53,  // 60: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	55,  // 61: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	58,  // 62: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	62,  // 63: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	63,  // 64: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	27,  // 65: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	55,  // 66: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	55,  // 67: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	64,  // 68: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	53,  // 69: agent_routing.v1.GetServerStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	53,  // 70: agent_routing.v1.GetServerStatusResponse.current_time:type_name -> google.protobuf.Timestamp
+	55,  // 71: agent_routing.v1.GetServerStatusResponse.duration_bounds:type_name -> google.protobuf.Duration
+	30,  // 72: agent_routing.v1.GetServerStatusResponse.calls:type_name -> agent_routing.v1.MethodCalls
+	53,  // 73: agent_routing.v1.VerifyAuditResponse.sealed_time:type_name -> google.protobuf.Timestamp
+	53,  // 74: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	4,   // 75: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	57,  // 76: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	65,  // 77: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	15,  // 78: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	37,  // 79: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	38,  // 80: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	5,   // 81: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	53,  // 82: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	53,  // 83: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	41,  // 84: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	1,   // 85: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	53,  // 86: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	53,  // 87: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	53,  // 88: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,   // 89: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	9,   // 90: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	13,  // 91: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	16,  // 92: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	18,  // 93: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	28,  // 94: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
+	31,  // 95: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
+	33,  // 96: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	35,  // 97: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	39,  // 98: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	42,  // 99: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	43,  // 100: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	6,   // 101: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
+	46,  // 102: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,   // 103: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	10,  // 104: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	14,  // 105: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	17,  // 106: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	19,  // 107: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	29,  // 108: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
+	32,  // 109: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
+	34,  // 110: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	36,  // 111: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	40,  // 112: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	45,  // 113: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	44,  // 114: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	7,   // 115: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
+	47,  // 116: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	103, // [103:117] is the sub-list for method output_type
+	89,  // [89:103] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -4701,7 +5428,7 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*WatchEventsResponse_Heartbeat)(nil),
 		(*WatchEventsResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[27].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
@@ -4710,14 +5437,14 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Command)(nil),
 		(*ExportUserResponse_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[33].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   43,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,8 @@ const (
 	AdminService_ListEvents_FullMethodName      = "/agent_routing.v1.AdminService/ListEvents"
 	AdminService_WatchEvents_FullMethodName     = "/agent_routing.v1.AdminService/WatchEvents"
 	AdminService_GetRoutingStats_FullMethodName = "/agent_routing.v1.AdminService/GetRoutingStats"
+	AdminService_GetServerStatus_FullMethodName = "/agent_routing.v1.AdminService/GetServerStatus"
+	AdminService_VerifyAudit_FullMethodName     = "/agent_routing.v1.AdminService/VerifyAudit"
 	AdminService_EraseUser_FullMethodName       = "/agent_routing.v1.AdminService/EraseUser"
 	AdminService_ExportUser_FullMethodName      = "/agent_routing.v1.AdminService/ExportUser"
 	AdminService_ReloadAgents_FullMethodName    = "/agent_routing.v1.AdminService/ReloadAgents"
@@ -57,6 +59,13 @@ type AdminServiceClient interface {
 	// Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
 	// computed from the log and lag behind it: see as_of_time.
 	GetRoutingStats(ctx context.Context, in *GetRoutingStatsRequest, opts ...grpc.CallOption) (*GetRoutingStatsResponse, error)
+	// Returns how the server that answers is doing: its version, its store, its calls and how long they
+	// took. Each replica speaks for itself.
+	GetServerStatus(ctx context.Context, in *GetServerStatusRequest, opts ...grpc.CallOption) (*GetServerStatusResponse, error)
+	// Follows every chain of a tenant's audit, compares every seal with what is stored, and names the
+	// breaks, as agent-routing audit verify. It reads the whole audit, one call at a time on a server:
+	// give a large store a long deadline, or run the command instead.
+	VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error)
 	// Erases the content of all sessions of a user. The audit stays, without content and without
 	// the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
 	// call: it continues with the remaining sessions.
@@ -142,6 +151,26 @@ func (c *adminServiceClient) GetRoutingStats(ctx context.Context, in *GetRouting
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetRoutingStatsResponse)
 	err := c.cc.Invoke(ctx, AdminService_GetRoutingStats_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetServerStatus(ctx context.Context, in *GetServerStatusRequest, opts ...grpc.CallOption) (*GetServerStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetServerStatusResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetServerStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) VerifyAudit(ctx context.Context, in *VerifyAuditRequest, opts ...grpc.CallOption) (*VerifyAuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyAuditResponse)
+	err := c.cc.Invoke(ctx, AdminService_VerifyAudit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -251,6 +280,13 @@ type AdminServiceServer interface {
 	// Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
 	// computed from the log and lag behind it: see as_of_time.
 	GetRoutingStats(context.Context, *GetRoutingStatsRequest) (*GetRoutingStatsResponse, error)
+	// Returns how the server that answers is doing: its version, its store, its calls and how long they
+	// took. Each replica speaks for itself.
+	GetServerStatus(context.Context, *GetServerStatusRequest) (*GetServerStatusResponse, error)
+	// Follows every chain of a tenant's audit, compares every seal with what is stored, and names the
+	// breaks, as agent-routing audit verify. It reads the whole audit, one call at a time on a server:
+	// give a large store a long deadline, or run the command instead.
+	VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error)
 	// Erases the content of all sessions of a user. The audit stays, without content and without
 	// the user's id. Each session is erased as a whole. After an error or a deadline, repeat the
 	// call: it continues with the remaining sessions.
@@ -297,6 +333,12 @@ func (UnimplementedAdminServiceServer) WatchEvents(*WatchEventsRequest, grpc.Ser
 }
 func (UnimplementedAdminServiceServer) GetRoutingStats(context.Context, *GetRoutingStatsRequest) (*GetRoutingStatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetRoutingStats not implemented")
+}
+func (UnimplementedAdminServiceServer) GetServerStatus(context.Context, *GetServerStatusRequest) (*GetServerStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetServerStatus not implemented")
+}
+func (UnimplementedAdminServiceServer) VerifyAudit(context.Context, *VerifyAuditRequest) (*VerifyAuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method VerifyAudit not implemented")
 }
 func (UnimplementedAdminServiceServer) EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EraseUser not implemented")
@@ -419,6 +461,42 @@ func _AdminService_GetRoutingStats_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AdminServiceServer).GetRoutingStats(ctx, req.(*GetRoutingStatsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetServerStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetServerStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetServerStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetServerStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetServerStatus(ctx, req.(*GetServerStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_VerifyAudit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyAuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).VerifyAudit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_VerifyAudit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).VerifyAudit(ctx, req.(*VerifyAuditRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -564,6 +642,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetRoutingStats",
 			Handler:    _AdminService_GetRoutingStats_Handler,
+		},
+		{
+			MethodName: "GetServerStatus",
+			Handler:    _AdminService_GetServerStatus_Handler,
+		},
+		{
+			MethodName: "VerifyAudit",
+			Handler:    _AdminService_VerifyAudit_Handler,
 		},
 		{
 			MethodName: "EraseUser",

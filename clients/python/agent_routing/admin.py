@@ -141,6 +141,8 @@ class Admin(Client):
         page_size: int = 0,
         page_token: str = "",
         read_reason: str = "",
+        from_agent_id: str = "",
+        to_agent_id: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListEventsResponse:
@@ -150,7 +152,7 @@ class Admin(Client):
         sessions. actor: the caller. agent_id: an agent that takes part. kinds: such as
         "agent_handoff". oldest_first: None: the service's default. A page may have few records, or
         none, and still have a token for the next page. read_reason: why the texts are read, for the
-        audit; needs the scope read_words.
+        audit; needs the scope read_words. from_agent_id, to_agent_id: only handoffs between these.
 
         Raises InvalidField, ScopeMissing, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
         """
@@ -171,6 +173,8 @@ class Admin(Client):
             page_size=page_size,
             page_token=page_token,
             read_reason=read_reason,
+            from_agent_id=from_agent_id,
+            to_agent_id=to_agent_id,
         )
         return self._call(self._admin().ListEvents, request, timeout, info)
 
@@ -273,6 +277,30 @@ class Admin(Client):
         """
         request = pb.GetStickinessRequest(tenant=tenant)
         return self._call(self._admin().GetStickiness, request, timeout, info)
+
+    def server_status(
+        self, *, timeout: Seconds | None = None, info: CallInfo | None = None
+    ) -> pb.GetServerStatusResponse:
+        """Return how the server that answers is doing. Each replica speaks for itself.
+
+        Raises ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.GetServerStatusRequest()
+        return self._call(self._admin().GetServerStatus, request, timeout, info)
+
+    def verify_audit(
+        self,
+        *,
+        tenant: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.VerifyAuditResponse:
+        """Follow the whole audit of a tenant and name its breaks. Large stores take long.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.VerifyAuditRequest(tenant=tenant)
+        return self._call(self._admin().VerifyAudit, request, timeout, info)
 
     def export_user(
         self,

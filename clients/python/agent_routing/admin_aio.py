@@ -140,6 +140,8 @@ class AsyncAdmin(AsyncClient):
         page_size: int = 0,
         page_token: str = "",
         read_reason: str = "",
+        from_agent_id: str = "",
+        to_agent_id: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ListEventsResponse:
@@ -149,7 +151,7 @@ class AsyncAdmin(AsyncClient):
         sessions. actor: the caller. agent_id: an agent that takes part. kinds: such as
         "agent_handoff". oldest_first: None: the service's default. A page may have few records, or
         none, and still have a token for the next page. read_reason: why the texts are read, for the
-        audit; needs the scope read_words.
+        audit; needs the scope read_words. from_agent_id, to_agent_id: only handoffs between these.
 
         Raises InvalidField, ScopeMissing, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
         """
@@ -170,6 +172,8 @@ class AsyncAdmin(AsyncClient):
             page_size=page_size,
             page_token=page_token,
             read_reason=read_reason,
+            from_agent_id=from_agent_id,
+            to_agent_id=to_agent_id,
         )
         return await self._call(self._admin().ListEvents, request, timeout, info)
 
@@ -272,6 +276,30 @@ class AsyncAdmin(AsyncClient):
         """
         request = pb.GetStickinessRequest(tenant=tenant)
         return await self._call(self._admin().GetStickiness, request, timeout, info)
+
+    async def server_status(
+        self, *, timeout: Seconds | None = None, info: CallInfo | None = None
+    ) -> pb.GetServerStatusResponse:
+        """Return how the server that answers is doing. Each replica speaks for itself.
+
+        Raises ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.GetServerStatusRequest()
+        return await self._call(self._admin().GetServerStatus, request, timeout, info)
+
+    async def verify_audit(
+        self,
+        *,
+        tenant: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.VerifyAuditResponse:
+        """Follow the whole audit of a tenant and name its breaks. Large stores take long.
+
+        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.VerifyAuditRequest(tenant=tenant)
+        return await self._call(self._admin().VerifyAudit, request, timeout, info)
 
     async def export_user(
         self,

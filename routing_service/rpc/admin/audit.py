@@ -10,13 +10,15 @@ import msgspec
 import structlog
 
 from agent_routing.v1 import admin_service_pb2 as pb
-from agent_routing.v1 import session_event_pb2
+from agent_routing.v1 import handoff_pb2, session_event_pb2
+from routing_service.analytics.time_index import log_place_before
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core.errors import invalid_field
 from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.audit_records import (
+    ENTRY_KINDS,
     NO_ARCHIVE,
     archived_records,
     entry_record,
@@ -50,7 +52,13 @@ from routing_service.rpc.request_checks import (
     parse,
 )
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
-from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX, fill_page, read_position
+from routing_service.rpc.tenant_audit import (
+    READ_MAX,
+    SCANNED_MAX,
+    AuditPosition,
+    fill_page,
+    read_position,
+)
 from routing_service.sessions.audit_log import (
     NO_SESSION,
     is_about,
@@ -139,7 +147,8 @@ class AuditCalls:
         for field in ("owner", "actor"):
             checks.user(field, getattr(request, field))
         checks.uuid("request_id", request.request_id)
-        checks.identifier("agent_id", request.agent_id)
+        for field in ("agent_id", "from_agent_id", "to_agent_id"):
+            checks.identifier(field, getattr(request, field))
         checks.number("page_size", request.page_size, 0, PAGE_SIZE_MAX)
         checks.word("order", request.order, pb.EventOrder.values(), "NEWEST_FIRST or OLDEST_FIRST")
         _check_kinds(checks, request.kinds)
@@ -196,20 +205,25 @@ class AuditCalls:
 
         response = pb.ListEventsResponse()
         try:
-            position = await fill_page(
+            position = read_position(cursor_in(request.page_token))
+            if not request.page_token and event_filter.from_us is not None:
+                position = AuditPosition(await log_place_before(self._store, event_filter.from_us))
+            after = await fill_page(
                 self._store,
                 response,
-                read_position(cursor_in(request.page_token)),
+                position,
                 tenant=tenant,
                 records_max=request.page_size or RECORDS_PAGE_DEFAULT,
                 bytes_max=PAGE_BYTES_MAX,
                 make_records=make_records,
                 read_max=self._read_max,
                 scanned_max=self._scanned_max,
+                # Who asks for operators' acts does not wait for the log to be read.
+                reads_log=not event_filter.kinds or not event_filter.kinds <= ENTRY_KINDS,
             )
         except CursorInvalid as error:
             raise bad_token() from error
-        response.next_page_token = token_of(position)
+        response.next_page_token = token_of(after)
         return RpcAnswer(response.SerializeToString())
 
     async def _archive_of(self, key: SessionKey, row: SessionRow | None) -> ArchiveOf:
@@ -398,6 +412,8 @@ class _EventFilter:
     actor: str = ""
     request_id: str = ""
     agent_id: str = ""
+    from_agent_id: str = ""
+    to_agent_id: str = ""
     kinds: frozenset[str] = frozenset()
     from_us: int | None = None
     before_us: int | None = None
@@ -408,6 +424,8 @@ class _EventFilter:
             actor=request.actor,
             request_id=request.request_id,
             agent_id=request.agent_id,
+            from_agent_id=request.from_agent_id,
+            to_agent_id=request.to_agent_id,
             kinds=frozenset(request.kinds),
             from_us=time_bound_us(request, "event_time_from"),
             before_us=time_bound_us(request, "event_time_before"),
@@ -430,7 +448,16 @@ class _EventFilter:
             return False
         if not self._is_in_time(event):
             return False
-        return not self.agent_id or self.agent_id in _agents_in(event)
+        if self.agent_id and self.agent_id not in _agents_in(event):
+            return False
+        return not (self.from_agent_id or self.to_agent_id) or self._is_between(event)
+
+    def _is_between(self, event: session_event_pb2.SessionEvent) -> bool:
+        handoff = _handoff_of(event)
+        if handoff is None:
+            return False
+        is_from = self.from_agent_id in ("", getattr(handoff, "from").agent_id)
+        return is_from and self.to_agent_id in ("", handoff.to.agent_id)
 
     def _is_in_time(self, event: session_event_pb2.SessionEvent) -> bool:
         time_us = pm.time_us(event.event_time)
@@ -459,6 +486,15 @@ def _agents_in(event: session_event_pb2.SessionEvent) -> set[str]:
             found.add(value.agent_id)
         elif field.name == "handoff":
             found |= {getattr(value, "from").agent_id, value.to.agent_id}
+    return found
+
+
+def _handoff_of(event: session_event_pb2.SessionEvent) -> handoff_pb2.Handoff | None:
+    """Return the handoff that an event carried out or refused; None for other events."""
+    kind = event.WhichOneof("kind")
+    if kind not in ("agent_handoff", "handoff_refused"):
+        return None
+    found: handoff_pb2.Handoff = getattr(event, kind).handoff
     return found
 
 

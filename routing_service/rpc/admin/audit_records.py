@@ -167,6 +167,9 @@ _ENTRIES: Final[
 }
 """What operators did, as an event and its method, by the kind of the entry."""
 
+ENTRY_KINDS: Final = frozenset({*_ENTRIES, HANDOFF_REFUSED})
+"""Kinds of events that are entries of the audit and never changes of a session."""
+
 
 def entry_record(key: SessionKey, entry: AuditEntry, cards: AgentCards) -> pb.AuditRecord | None:
     """Return the record of an audit entry; None if it has none, or its content was erased."""

@@ -729,6 +729,8 @@ class ListEventsRequest(google.protobuf.message.Message):
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     ORDER_FIELD_NUMBER: builtins.int
     READ_REASON_FIELD_NUMBER: builtins.int
+    FROM_AGENT_ID_FIELD_NUMBER: builtins.int
+    TO_AGENT_ID_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     session_id: builtins.str
@@ -763,6 +765,10 @@ class ListEventsRequest(google.protobuf.message.Message):
     most 1 KiB. Needs the scope read_words. The console's listener leaves texts out without it; other
     listeners send them to every operator. Empty: no record is made.
     """
+    from_agent_id: builtins.str
+    """Only handoffs from this agent, carried out or refused. Empty: all events."""
+    to_agent_id: builtins.str
+    """Only handoffs to this agent, carried out or refused. Empty: all events."""
     @property
     def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Only events of these kinds, by the names of the fields of SessionEvent.kind, such as
@@ -793,9 +799,11 @@ class ListEventsRequest(google.protobuf.message.Message):
         page_token: builtins.str = ...,
         order: Global___EventOrder.ValueType = ...,
         read_reason: builtins.str = ...,
+        from_agent_id: builtins.str = ...,
+        to_agent_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["event_time_before", b"event_time_before", "event_time_from", b"event_time_from"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["actor", b"actor", "agent_id", b"agent_id", "event_time_before", b"event_time_before", "event_time_from", b"event_time_from", "kinds", b"kinds", "order", b"order", "owner", b"owner", "page_size", b"page_size", "page_token", b"page_token", "read_reason", b"read_reason", "request_id", b"request_id", "session_id", b"session_id", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actor", b"actor", "agent_id", b"agent_id", "event_time_before", b"event_time_before", "event_time_from", b"event_time_from", "from_agent_id", b"from_agent_id", "kinds", b"kinds", "order", b"order", "owner", b"owner", "page_size", b"page_size", "page_token", b"page_token", "read_reason", b"read_reason", "request_id", b"request_id", "session_id", b"session_id", "tenant", b"tenant", "to_agent_id", b"to_agent_id"]) -> None: ...
 
 Global___ListEventsRequest: typing_extensions.TypeAlias = ListEventsRequest
 
@@ -1077,6 +1085,8 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     HANDOFFS_TOTAL_FIELD_NUMBER: builtins.int
     REFUSALS_TOTAL_FIELD_NUMBER: builtins.int
     SUGGESTIONS_FIELD_NUMBER: builtins.int
+    SUGGESTIONS_BY_CONFIDENCE_FIELD_NUMBER: builtins.int
+    REGISTRY_VERSIONS_FIELD_NUMBER: builtins.int
     user_messages: builtins.int
     """User messages that were dispatched to an agent."""
     supervisor_calls_saved: builtins.int
@@ -1156,6 +1166,18 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
     def suggestions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SuggestionCount]:
         """Switches suggested to users, and the users' answers, in the order of agent ids."""
 
+    @property
+    def suggestions_by_confidence(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ConfidenceCount]:
+        """The same suggestions by the confidence with which they were made, the lowest first. Ranges
+        without one are left out. What was counted before release 0.2.0 is missing.
+        """
+
+    @property
+    def registry_versions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RegistryVersionCount]:
+        """The registries that decided in the time span, the latest last. At most 64; what was counted
+        before release 0.2.0 is missing.
+        """
+
     def __init__(
         self,
         *,
@@ -1180,11 +1202,86 @@ class GetRoutingStatsResponse(google.protobuf.message.Message):
         handoffs_total: builtins.int = ...,
         refusals_total: builtins.int = ...,
         suggestions: collections.abc.Iterable[Global___SuggestionCount] | None = ...,
+        suggestions_by_confidence: collections.abc.Iterable[Global___ConfidenceCount] | None = ...,
+        registry_versions: collections.abc.Iterable[Global___RegistryVersionCount] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["as_of_time", b"as_of_time", "end_time", b"end_time", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agents", b"agents", "as_of_time", b"as_of_time", "commands", b"commands", "end_time", b"end_time", "handoffs", b"handoffs", "handoffs_total", b"handoffs_total", "messages_by_channel", b"messages_by_channel", "periods", b"periods", "ping_pongs", b"ping_pongs", "reasons", b"reasons", "refusals_by_rule", b"refusals_by_rule", "refusals_total", b"refusals_total", "sessions", b"sessions", "start_time", b"start_time", "stickiness_enabled", b"stickiness_enabled", "stuck", b"stuck", "stuck_share", b"stuck_share", "suggestions", b"suggestions", "supervisor_calls_saved", b"supervisor_calls_saved", "supervisor_calls_saved_share", b"supervisor_calls_saved_share", "user_messages", b"user_messages"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agents", b"agents", "as_of_time", b"as_of_time", "commands", b"commands", "end_time", b"end_time", "handoffs", b"handoffs", "handoffs_total", b"handoffs_total", "messages_by_channel", b"messages_by_channel", "periods", b"periods", "ping_pongs", b"ping_pongs", "reasons", b"reasons", "refusals_by_rule", b"refusals_by_rule", "refusals_total", b"refusals_total", "registry_versions", b"registry_versions", "sessions", b"sessions", "start_time", b"start_time", "stickiness_enabled", b"stickiness_enabled", "stuck", b"stuck", "stuck_share", b"stuck_share", "suggestions", b"suggestions", "suggestions_by_confidence", b"suggestions_by_confidence", "supervisor_calls_saved", b"supervisor_calls_saved", "supervisor_calls_saved_share", b"supervisor_calls_saved_share", "user_messages", b"user_messages"]) -> None: ...
 
 Global___GetRoutingStatsResponse: typing_extensions.TypeAlias = GetRoutingStatsResponse
+
+@typing.final
+class ConfidenceCount(google.protobuf.message.Message):
+    """How often suggestions of about one confidence were made, and what users answered."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CONFIDENCE_FROM_FIELD_NUMBER: builtins.int
+    CONFIDENCE_BEFORE_FIELD_NUMBER: builtins.int
+    OFFERED_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
+    DECLINED_FIELD_NUMBER: builtins.int
+    IGNORED_FIELD_NUMBER: builtins.int
+    confidence_from: builtins.float
+    """The lowest confidence of the range, 0-1. The range is 0.05 wide."""
+    confidence_before: builtins.float
+    """Where the next range begins."""
+    offered: builtins.int
+    """Suggestions made."""
+    accepted: builtins.int
+    """Those that users accepted, at any time."""
+    declined: builtins.int
+    """Those that users declined."""
+    ignored: builtins.int
+    """Those without an answer; users may still answer the latest ones."""
+    def __init__(
+        self,
+        *,
+        confidence_from: builtins.float = ...,
+        confidence_before: builtins.float = ...,
+        offered: builtins.int = ...,
+        accepted: builtins.int = ...,
+        declined: builtins.int = ...,
+        ignored: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "confidence_before", b"confidence_before", "confidence_from", b"confidence_from", "declined", b"declined", "ignored", b"ignored", "offered", b"offered"]) -> None: ...
+
+Global___ConfidenceCount: typing_extensions.TypeAlias = ConfidenceCount
+
+@typing.final
+class RegistryVersionCount(google.protobuf.message.Message):
+    """A registry, and when it decided."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    USER_MESSAGES_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    registry_version: builtins.str
+    """Version of the registry."""
+    user_messages: builtins.int
+    """User messages that it decided."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Start of the first of the periods in which it decided one."""
+
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """End of the last of these periods."""
+
+    def __init__(
+        self,
+        *,
+        registry_version: builtins.str = ...,
+        user_messages: builtins.int = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["end_time", b"end_time", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "registry_version", b"registry_version", "start_time", b"start_time", "user_messages", b"user_messages"]) -> None: ...
+
+Global___RegistryVersionCount: typing_extensions.TypeAlias = RegistryVersionCount
 
 @typing.final
 class SuggestionCount(google.protobuf.message.Message):
@@ -1237,6 +1334,9 @@ class StatsPeriod(google.protobuf.message.Message):
     HANDOFFS_FIELD_NUMBER: builtins.int
     REFUSED_FIELD_NUMBER: builtins.int
     STUCK_FIELD_NUMBER: builtins.int
+    SUGGESTED_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
+    DECLINED_FIELD_NUMBER: builtins.int
     user_messages: builtins.int
     """User messages that were dispatched to an agent."""
     supervisor_calls_saved: builtins.int
@@ -1247,6 +1347,12 @@ class StatsPeriod(google.protobuf.message.Message):
     """Handoffs refused."""
     stuck: builtins.int
     """How often users left an agent by a command within two turns of getting it."""
+    suggested: builtins.int
+    """Switches suggested to users."""
+    accepted: builtins.int
+    """Suggestions that users accepted."""
+    declined: builtins.int
+    """Suggestions that users declined."""
     @property
     def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it began."""
@@ -1265,9 +1371,12 @@ class StatsPeriod(google.protobuf.message.Message):
         handoffs: builtins.int = ...,
         refused: builtins.int = ...,
         stuck: builtins.int = ...,
+        suggested: builtins.int = ...,
+        accepted: builtins.int = ...,
+        declined: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["length", b"length", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["handoffs", b"handoffs", "length", b"length", "refused", b"refused", "start_time", b"start_time", "stuck", b"stuck", "supervisor_calls_saved", b"supervisor_calls_saved", "user_messages", b"user_messages"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "declined", b"declined", "handoffs", b"handoffs", "length", b"length", "refused", b"refused", "start_time", b"start_time", "stuck", b"stuck", "suggested", b"suggested", "supervisor_calls_saved", b"supervisor_calls_saved", "user_messages", b"user_messages"]) -> None: ...
 
 Global___StatsPeriod: typing_extensions.TypeAlias = StatsPeriod
 
@@ -1441,6 +1550,196 @@ class TurnOutcomeCount(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["count", b"count", "outcome", b"outcome"]) -> None: ...
 
 Global___TurnOutcomeCount: typing_extensions.TypeAlias = TurnOutcomeCount
+
+@typing.final
+class GetServerStatusRequest(google.protobuf.message.Message):
+    """Asks how the server is doing."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___GetServerStatusRequest: typing_extensions.TypeAlias = GetServerStatusRequest
+
+@typing.final
+class GetServerStatusResponse(google.protobuf.message.Message):
+    """How one server is doing. Counts are since its start, for all tenants."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    CURRENT_TIME_FIELD_NUMBER: builtins.int
+    STORE_ENGINE_FIELD_NUMBER: builtins.int
+    READY_FIELD_NUMBER: builtins.int
+    REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    AGENTS_FIELD_NUMBER: builtins.int
+    WATCHES_FIELD_NUMBER: builtins.int
+    DURATION_BOUNDS_FIELD_NUMBER: builtins.int
+    CALLS_FIELD_NUMBER: builtins.int
+    server: builtins.str
+    """The server: name of its machine and number of its process, "HOST/PID"."""
+    version: builtins.str
+    """Its release."""
+    store_engine: builtins.str
+    """The engine of its store: memory, sqlite, postgres, redis or dynamodb."""
+    ready: builtins.bool
+    """Whether it accepts calls: its last writes to the store succeeded, and it does not drain."""
+    registry_version: builtins.str
+    """Version of the registry in force."""
+    agents: builtins.int
+    """How many agents that registry has."""
+    watches: builtins.int
+    """Open watches of sessions and of the log."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it started."""
+
+    @property
+    def current_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """The present time, by its clock."""
+
+    @property
+    def duration_bounds(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[google.protobuf.duration_pb2.Duration]:
+        """Upper bounds of the ranges in which durations are counted, included."""
+
+    @property
+    def calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___MethodCalls]:
+        """Its calls, in the order of the methods' names."""
+
+    def __init__(
+        self,
+        *,
+        server: builtins.str = ...,
+        version: builtins.str = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        current_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        store_engine: builtins.str = ...,
+        ready: builtins.bool = ...,
+        registry_version: builtins.str = ...,
+        agents: builtins.int = ...,
+        watches: builtins.int = ...,
+        duration_bounds: collections.abc.Iterable[google.protobuf.duration_pb2.Duration] | None = ...,
+        calls: collections.abc.Iterable[Global___MethodCalls] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["current_time", b"current_time", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agents", b"agents", "calls", b"calls", "current_time", b"current_time", "duration_bounds", b"duration_bounds", "ready", b"ready", "registry_version", b"registry_version", "server", b"server", "start_time", b"start_time", "store_engine", b"store_engine", "version", b"version", "watches", b"watches"]) -> None: ...
+
+Global___GetServerStatusResponse: typing_extensions.TypeAlias = GetServerStatusResponse
+
+@typing.final
+class MethodCalls(google.protobuf.message.Message):
+    """The calls of one method that have ended."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: builtins.int
+    COUNTS_FIELD_NUMBER: builtins.int
+    FAILED_FIELD_NUMBER: builtins.int
+    method: builtins.str
+    """The RPC, such as "Route"."""
+    failed: builtins.int
+    """Those of them that were refused or failed."""
+    @property
+    def counts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """How many took how long, by range: one entry more than duration_bounds, for longer ones. Streams
+        count as long as they were open; messages of RouteStream are counted one by one.
+        """
+
+    def __init__(
+        self,
+        *,
+        method: builtins.str = ...,
+        counts: collections.abc.Iterable[builtins.int] | None = ...,
+        failed: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["counts", b"counts", "failed", b"failed", "method", b"method"]) -> None: ...
+
+Global___MethodCalls: typing_extensions.TypeAlias = MethodCalls
+
+@typing.final
+class VerifyAuditRequest(google.protobuf.message.Message):
+    """Asks to prove the audit."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["tenant", b"tenant"]) -> None: ...
+
+Global___VerifyAuditRequest: typing_extensions.TypeAlias = VerifyAuditRequest
+
+@typing.final
+class VerifyAuditResponse(google.protobuf.message.Message):
+    """What was found of a tenant's audit."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSIONS_FIELD_NUMBER: builtins.int
+    CHANGES_FIELD_NUMBER: builtins.int
+    ENTRIES_FIELD_NUMBER: builtins.int
+    UNCHAINED_FIELD_NUMBER: builtins.int
+    UNSEALED_FIELD_NUMBER: builtins.int
+    SEALS_FIELD_NUMBER: builtins.int
+    LAST_SEAL_FIELD_NUMBER: builtins.int
+    SEALED_TIME_FIELD_NUMBER: builtins.int
+    LAST_SEAL_HASH_FIELD_NUMBER: builtins.int
+    PROBLEMS_FIELD_NUMBER: builtins.int
+    PROBLEMS_LEFT_OUT_FIELD_NUMBER: builtins.int
+    sessions: builtins.int
+    """Sessions that were followed."""
+    changes: builtins.int
+    """Changes in chains."""
+    entries: builtins.int
+    """Entries in chains: refused handoffs, and acts of operators."""
+    unchained: builtins.int
+    """Changes of earlier releases, which have no chain and cannot be proved."""
+    unsealed: builtins.int
+    """Sessions that changed since the last seal."""
+    seals: builtins.int
+    """How many seals there are."""
+    last_seal: builtins.int
+    """Number of the last seal. 0: there is none."""
+    last_seal_hash: builtins.str
+    """Its hash. Note number and hash elsewhere: who can write to the store could replace all of it."""
+    problems_left_out: builtins.int
+    """Breaks beyond these."""
+    @property
+    def sealed_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Up to when it seals. Unset: there is none."""
+
+    @property
+    def problems(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The breaks, at most 100 of them, each cut at 500 characters. Empty: the audit is whole."""
+
+    def __init__(
+        self,
+        *,
+        sessions: builtins.int = ...,
+        changes: builtins.int = ...,
+        entries: builtins.int = ...,
+        unchained: builtins.int = ...,
+        unsealed: builtins.int = ...,
+        seals: builtins.int = ...,
+        last_seal: builtins.int = ...,
+        sealed_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        last_seal_hash: builtins.str = ...,
+        problems: collections.abc.Iterable[builtins.str] | None = ...,
+        problems_left_out: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["sealed_time", b"sealed_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes", "entries", b"entries", "last_seal", b"last_seal", "last_seal_hash", b"last_seal_hash", "problems", b"problems", "problems_left_out", b"problems_left_out", "sealed_time", b"sealed_time", "seals", b"seals", "sessions", b"sessions", "unchained", b"unchained", "unsealed", b"unsealed"]) -> None: ...
+
+Global___VerifyAuditResponse: typing_extensions.TypeAlias = VerifyAuditResponse
 
 @typing.final
 class EraseUserRequest(google.protobuf.message.Message):

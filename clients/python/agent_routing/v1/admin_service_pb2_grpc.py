@@ -64,6 +64,16 @@ class AdminServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRoutingStatsRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRoutingStatsResponse.FromString,
                 _registered_method=True)
+        self.GetServerStatus = channel.unary_unary(
+                '/agent_routing.v1.AdminService/GetServerStatus',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetServerStatusRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetServerStatusResponse.FromString,
+                _registered_method=True)
+        self.VerifyAudit = channel.unary_unary(
+                '/agent_routing.v1.AdminService/VerifyAudit',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.VerifyAuditRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.VerifyAuditResponse.FromString,
+                _registered_method=True)
         self.EraseUser = channel.unary_unary(
                 '/agent_routing.v1.AdminService/EraseUser',
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.EraseUserRequest.SerializeToString,
@@ -143,6 +153,23 @@ class AdminServiceServicer(object):
     def GetRoutingStats(self, request, context):
         """Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
         computed from the log and lag behind it: see as_of_time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetServerStatus(self, request, context):
+        """Returns how the server that answers is doing: its version, its store, its calls and how long they
+        took. Each replica speaks for itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyAudit(self, request, context):
+        """Follows every chain of a tenant's audit, compares every seal with what is stored, and names the
+        breaks, as agent-routing audit verify. It reads the whole audit, one call at a time on a server:
+        give a large store a long deadline, or run the command instead.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -232,6 +259,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetRoutingStats,
                     request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRoutingStatsRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRoutingStatsResponse.SerializeToString,
+            ),
+            'GetServerStatus': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetServerStatus,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetServerStatusRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetServerStatusResponse.SerializeToString,
+            ),
+            'VerifyAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyAudit,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.VerifyAuditRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.VerifyAuditResponse.SerializeToString,
             ),
             'EraseUser': grpc.unary_unary_rpc_method_handler(
                     servicer.EraseUser,
@@ -409,6 +446,60 @@ class AdminService(object):
             '/agent_routing.v1.AdminService/GetRoutingStats',
             agent__routing_dot_v1_dot_admin__service__pb2.GetRoutingStatsRequest.SerializeToString,
             agent__routing_dot_v1_dot_admin__service__pb2.GetRoutingStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetServerStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/GetServerStatus',
+            agent__routing_dot_v1_dot_admin__service__pb2.GetServerStatusRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.GetServerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/VerifyAudit',
+            agent__routing_dot_v1_dot_admin__service__pb2.VerifyAuditRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.VerifyAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,

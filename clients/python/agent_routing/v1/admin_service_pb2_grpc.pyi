@@ -105,6 +105,38 @@ _AdminServiceGetRoutingStatsType = typing_extensions.TypeVar(
     ],
 )
 
+_AdminServiceGetServerStatusType = typing_extensions.TypeVar(
+    '_AdminServiceGetServerStatusType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetServerStatusRequest,
+        agent_routing.v1.admin_service_pb2.GetServerStatusResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetServerStatusRequest,
+        agent_routing.v1.admin_service_pb2.GetServerStatusResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetServerStatusRequest,
+        agent_routing.v1.admin_service_pb2.GetServerStatusResponse,
+    ],
+)
+
+_AdminServiceVerifyAuditType = typing_extensions.TypeVar(
+    '_AdminServiceVerifyAuditType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.VerifyAuditRequest,
+        agent_routing.v1.admin_service_pb2.VerifyAuditResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.VerifyAuditRequest,
+        agent_routing.v1.admin_service_pb2.VerifyAuditResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.VerifyAuditRequest,
+        agent_routing.v1.admin_service_pb2.VerifyAuditResponse,
+    ],
+)
+
 _AdminServiceEraseUserType = typing_extensions.TypeVar(
     '_AdminServiceEraseUserType',
     grpc.UnaryUnaryMultiCallable[
@@ -217,7 +249,7 @@ _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceGetSessionAtType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServiceListInboxType, _AdminServicePurgeSessionsType]):
+class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceGetSessionAtType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceGetServerStatusType, _AdminServiceVerifyAuditType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServiceListInboxType, _AdminServicePurgeSessionsType]):
     """Calls for operators of the service.
 
     Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
@@ -246,6 +278,14 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.GetRoutingStatsRequest,
             agent_routing.v1.admin_service_pb2.GetRoutingStatsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetServerStatusRequest,
+            agent_routing.v1.admin_service_pb2.GetServerStatusResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.VerifyAuditRequest,
+            agent_routing.v1.admin_service_pb2.VerifyAuditResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.EraseUserRequest,
@@ -300,6 +340,14 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
             agent_routing.v1.admin_service_pb2.GetRoutingStatsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetServerStatusRequest,
+            agent_routing.v1.admin_service_pb2.GetServerStatusResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.VerifyAuditRequest,
+            agent_routing.v1.admin_service_pb2.VerifyAuditResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.EraseUserRequest,
             agent_routing.v1.admin_service_pb2.EraseUserResponse,
         ],
@@ -349,6 +397,17 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     GetRoutingStats: _AdminServiceGetRoutingStatsType
     """Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
     computed from the log and lag behind it: see as_of_time.
+    """
+
+    GetServerStatus: _AdminServiceGetServerStatusType
+    """Returns how the server that answers is doing: its version, its store, its calls and how long they
+    took. Each replica speaks for itself.
+    """
+
+    VerifyAudit: _AdminServiceVerifyAuditType
+    """Follows every chain of a tenant's audit, compares every seal with what is stored, and names the
+    breaks, as agent-routing audit verify. It reads the whole audit, one call at a time on a server:
+    give a large store a long deadline, or run the command instead.
     """
 
     EraseUser: _AdminServiceEraseUserType
@@ -405,6 +464,14 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.GetRoutingStatsRequest,
         agent_routing.v1.admin_service_pb2.GetRoutingStatsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetServerStatusRequest,
+        agent_routing.v1.admin_service_pb2.GetServerStatusResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.VerifyAuditRequest,
+        agent_routing.v1.admin_service_pb2.VerifyAuditResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.EraseUserRequest,
@@ -489,6 +556,27 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.GetRoutingStatsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.GetRoutingStatsResponse]]:
         """Returns statistics of routing: saved calls, handoffs, refusals, users that got stuck. They are
         computed from the log and lag behind it: see as_of_time.
+        """
+
+    @abc.abstractmethod
+    def GetServerStatus(
+        self,
+        request: agent_routing.v1.admin_service_pb2.GetServerStatusRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.GetServerStatusResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.GetServerStatusResponse]]:
+        """Returns how the server that answers is doing: its version, its store, its calls and how long they
+        took. Each replica speaks for itself.
+        """
+
+    @abc.abstractmethod
+    def VerifyAudit(
+        self,
+        request: agent_routing.v1.admin_service_pb2.VerifyAuditRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.VerifyAuditResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.VerifyAuditResponse]]:
+        """Follows every chain of a tenant's audit, compares every seal with what is stored, and names the
+        breaks, as agent-routing audit verify. It reads the whole audit, one call at a time on a server:
+        give a large store a long deadline, or run the command instead.
         """
 
     @abc.abstractmethod
