@@ -12,9 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-import jsonschema
-from jsonschema.validators import extend
-
 from routing_service.core.registry import (
     APPROVAL_EXPIRES_MAX_US,
     APPROVAL_EXPIRES_MIN_US,
@@ -38,6 +35,7 @@ from routing_service.core.registry import (
 )
 from routing_service.core.slash_commands import COMMANDS_BY_NAME, TASK_COMMANDS
 from routing_service.core.typed_text import fold_word
+from routing_service.registry.json_schema import Draft202012Validator, ValidationError, extend
 from routing_service.registry.reply_checks import check_replies
 from routing_service.registry.similar_names import did_you_mean, languages_twice
 from routing_service.registry.yaml_document import Document, FileProblem, Path
@@ -65,13 +63,13 @@ def duration_us(text: str) -> int:
 
 def _pattern(
     _validator: object, pattern: str, instance: object, _schema: object
-) -> Iterator[jsonschema.ValidationError]:
+) -> Iterator[ValidationError]:
     """Match as JSON Schema means it: $ is the end, not also the place before a last line break."""
     if isinstance(instance, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), instance):
-        yield jsonschema.ValidationError("does not match")
+        yield ValidationError("does not match")
 
 
-_Validator: Any = extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
+_Validator: Any = extend(Draft202012Validator, {"pattern": _pattern})
 
 
 def check_shape(document: Document, schema: Mapping[str, Any]) -> list[FileProblem]:
@@ -82,7 +80,7 @@ def check_shape(document: Document, schema: Mapping[str, Any]) -> list[FileProbl
     return problems
 
 
-def _schema_problems(error: jsonschema.ValidationError, document: Document) -> list[FileProblem]:
+def _schema_problems(error: ValidationError, document: Document) -> list[FileProblem]:
     path = cast("Path", tuple(error.absolute_path))
     schema = cast("dict[str, Any]", error.schema)
     if "propertyNames" in error.absolute_schema_path:
@@ -120,9 +118,7 @@ def _wrong_value(
     return document.problem(path, f"{name} cannot be {_shown(value)}", f"use {expects}")
 
 
-def _unknown_keys(
-    path: Path, error: jsonschema.ValidationError, document: Document
-) -> Iterator[FileProblem]:
+def _unknown_keys(path: Path, error: ValidationError, document: Document) -> Iterator[FileProblem]:
     schema = cast("dict[str, Any]", error.schema)
     known = list(schema["properties"])
     for key in cast("dict[str, object]", error.instance):
@@ -139,9 +135,7 @@ def _unknown_keys(
         yield document.problem((*path, key), f'unknown key "{key}"', remedy, on_key=True)
 
 
-def _missing_keys(
-    path: Path, error: jsonschema.ValidationError, document: Document
-) -> Iterator[FileProblem]:
+def _missing_keys(path: Path, error: ValidationError, document: Document) -> Iterator[FileProblem]:
     schema = cast("dict[str, Any]", error.schema)
     for key in cast("list[str]", error.validator_value):
         if key not in cast("dict[str, object]", error.instance):
@@ -172,9 +166,7 @@ def _home_problem(document: Document) -> FileProblem:
     )
 
 
-def _version_problem(
-    path: Path, error: jsonschema.ValidationError, document: Document
-) -> FileProblem:
+def _version_problem(path: Path, error: ValidationError, document: Document) -> FileProblem:
     message = f"this release does not read api_version {_shown(error.instance)}"
     remedy = (
         f"write {' or '.join(API_VERSIONS)}, or read the file with the release it was written for"
@@ -183,7 +175,7 @@ def _version_problem(
 
 
 def _repeated_items(
-    path: Path, error: jsonschema.ValidationError, document: Document
+    path: Path, error: ValidationError, document: Document
 ) -> Iterator[FileProblem]:
     items = cast("list[object]", error.instance)
     for i, item in enumerate(items):

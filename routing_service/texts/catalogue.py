@@ -63,7 +63,7 @@ class Texts:
                     # A mistake in a catalogue, not a type error.
                     raise ValueError(f'the "{locale}" texts do not parse at: {place}')  # noqa: TRY004
             self._bundles[tag].add_resource(resource, allow_overrides=True)
-            message_ids.setdefault(tag, {}).update(dict.fromkeys(_message_ids(source)))
+            message_ids.setdefault(tag, {}).update(dict.fromkeys(_message_ids(resource)))
         self._message_ids = {tag: tuple(ids) for tag, ids in message_ids.items()}
 
     @property
@@ -124,8 +124,8 @@ class Texts:
         return (tag for tag in dict.fromkeys(chains) if tag in self._bundles)
 
 
-def _message_ids(source: str) -> Iterator[str]:
-    for entry in FluentResource(source).body:
+def _message_ids(resource: fluent_ast.Resource) -> Iterator[str]:
+    for entry in resource.body:
         if isinstance(entry, fluent_ast.Message):
             yield entry.id.name
 
