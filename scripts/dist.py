@@ -118,7 +118,9 @@ class Built:
 
 def build() -> Built:
     """Build wheels and sdists; the wheel must be what its sdist builds, too."""
-    shutil.rmtree(DIST, ignore_errors=True)
+    # What else is there, such as the image, stays.
+    for old in (*DIST.glob("agent_routing_*.whl"), *DIST.glob("agent_routing_*.tar.gz")):
+        old.unlink()
     for project in (CLIENT, EMBEDDINGS, ROOT):
         run([*HATCH, "--directory", str(DIST)], cwd=project)
 

@@ -120,6 +120,8 @@ def build(commit: str) -> None:
     environment = {"SOURCE_DATE_EPOCH": built_at}
     # What runs in this process reads it, too.
     os.environ |= environment
+    # The lists of a release name every file that is there.
+    shutil.rmtree(DIST, ignore_errors=True)
     run([sys.executable, "scripts/dist.py", "--build"], environment)
     languages = ["typescript", "go", "java"]
     run([sys.executable, "scripts/client_packages.py", "--release", *languages], environment)
