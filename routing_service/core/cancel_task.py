@@ -6,6 +6,7 @@ Rule: what waits for the task goes with it: its open turns, its approval, its ag
 from __future__ import annotations
 
 from routing_service.core import ownership
+from routing_service.core.claims import check_runtime
 from routing_service.core.commands import CancelTask, Decision
 from routing_service.core.draft import Draft
 from routing_service.core.errors import scope_missing, task_closed, unknown_task
@@ -16,7 +17,8 @@ from routing_service.core.session import SessionState
 def decide_cancel(draft: Draft, command: CancelTask, facts: Facts) -> Decision:
     """Cancel an open task. The next message goes to the home agent.
 
-    Raises RoutingError UNKNOWN_TASK, TASK_CLOSED; SCOPE_MISSING for a runtime without the task.
+    Raises RoutingError UNKNOWN_TASK, TASK_CLOSED; SCOPE_MISSING for a runtime without the task;
+    CLAIMED for a person where another one has claimed it.
     """
     ownership.expire_waits(draft)
     state = draft.state
@@ -31,6 +33,7 @@ def decide_cancel(draft: Draft, command: CancelTask, facts: Facts) -> Decision:
     home_id = draft.registry.home_agent_id
     if command.speaks_for is not None and command.speaks_for.isdisjoint(_holders(state, home_id)):
         raise scope_missing("cancelling a task that another agent has", "admin")
+    check_runtime(draft, command.speaks_for, command.subject)
     previous = state.active_id
     ownership.clear_all(draft, "clear", command.reason)
     return Decision(

@@ -23,7 +23,7 @@ from routing_service.core.keep_turn import WORK_FORMAT, check_format
 from routing_service.core.ownership import expire_waits
 from routing_service.core.people import claim_of, person_with, turns_of_person
 from routing_service.core.registry import CLAIM_TIMEOUT_DEFAULT_US
-from routing_service.core.session import Claim, OpenTurn, SessionState
+from routing_service.core.session import Claim, OpenTurn, SessionState, Strand
 from routing_service.core.vocabulary import HandoffMode
 
 
@@ -59,7 +59,7 @@ def decide_claim(draft: Draft, command: ClaimTurn, facts: Facts) -> Decision:
             if claim.expire_us - draft.now_us >= timeout_us // 2:
                 return _decided(draft)
         elif not command.take_over:
-            raise _claimed(state, claim)
+            raise _claimed(state.session_id, claim)
     draft.add(Claimed(agent_id, command.claimant, draft.now_us + timeout_us, taken_from))
     return _decided(draft)
 
@@ -75,7 +75,7 @@ def decide_release(draft: Draft, command: ReleaseTurn) -> Decision:
     if claim is None or claim.agent_id != agent_id:
         return _decided(draft)
     if claim.claimant != command.claimant and not command.is_operator:
-        raise _claimed(draft.state, claim)
+        raise _claimed(draft.state.session_id, claim)
     draft.add(ClaimReleased(agent_id, claim.claimant, "released"))
     return _decided(draft)
 
@@ -83,15 +83,20 @@ def decide_release(draft: Draft, command: ReleaseTurn) -> Decision:
 def take_persons_answer(
     draft: Draft, command: CompleteTurn, turn: OpenTurn | None, facts: Facts
 ) -> None:
-    """Do what comes with a person's answer to the live turn; nothing for another turn.
+    """Do what comes with a person's answer to the live turn.
 
+    An answer to an earlier one is only stored, but the user sees it: the claim counts for it too.
     Raises CLAIMED.
     """
-    if turn is None or turn.holder not in draft.registry.people or not draft.state.is_live(turn):
+    if turn is None or turn.holder not in draft.registry.people:
         return
     assert isinstance(command, PersonsAnswer)
-    check_claimant(draft, command.subject)
-    answer_earlier(draft, command, turn, facts)
+    is_live = draft.state.is_live(turn)
+    claim = claim_of(draft.state)
+    if is_live or (claim is not None and claim.agent_id == turn.holder):
+        check_claimant(draft, command.subject)
+    if is_live:
+        answer_earlier(draft, command, turn, facts)
 
 
 def check_claimant(draft: Draft, subject: str) -> None:
@@ -99,11 +104,32 @@ def check_claimant(draft: Draft, subject: str) -> None:
 
     subject: the signed-in caller; "" = callers do not sign in, so nothing is checked.
     """
-    claim = claim_of(draft.state)
-    if claim is None or not subject or claim.claimant == subject:
+    check_claim(draft.state, draft.state.session_id, subject, draft.now_us)
+
+
+def check_claim(place: SessionState | Strand, session_id: str, subject: str, now_us: int) -> None:
+    """Raise CLAIMED if another person has claimed the conversation of a task.
+
+    place: the session for the task in the foreground, or a parked task. subject: as above.
+    """
+    claim = place.claim
+    if claim is None or not claim.claimant or not subject or claim.claimant == subject:
         return
-    if draft.now_us < claim.expire_us:
-        raise _claimed(draft.state, claim)
+    if now_us < claim.expire_us:
+        raise _claimed(session_id, claim)
+
+
+def check_runtime(draft: Draft, speaks_for: frozenset[str] | None, subject: str) -> None:
+    """Raise CLAIMED if a runtime takes away what another person of its agents has claimed.
+
+    speaks_for: the runtime's agents; None = the caller is not a runtime. The home agent's may take
+    any conversation away.
+    """
+    claim = draft.state.claim
+    if claim is None or speaks_for is None or draft.registry.home_agent_id in speaks_for:
+        return
+    if claim.agent_id in speaks_for:
+        check_claimant(draft, subject)
 
 
 def answer_earlier(draft: Draft, command: CompleteTurn, turn: OpenTurn, facts: Facts) -> None:
@@ -135,13 +161,12 @@ def _person(draft: Draft, name: str) -> str:
     return agent_id
 
 
-def _claimed(state: SessionState, claim: Claim) -> RoutingError:
+def _claimed(session_id: str, claim: Claim) -> RoutingError:
     return RoutingError(
         Reason.CLAIMED,
-        f'session "{state.session_id}" was claimed by "{claim.claimant}"; take it over to act in '
-        "it",
+        f'session "{session_id}" was claimed by "{claim.claimant}"; take it over to act in it',
         metadata={
-            "session_id": state.session_id,
+            "session_id": session_id,
             "agent_id": claim.agent_id,
             "claimant": claim.claimant,
         },

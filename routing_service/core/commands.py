@@ -109,13 +109,14 @@ class ClearActiveAgent(msgspec.Struct, frozen=True):
     """Return to the home agent.
 
     speaks_for: the agents of the runtime that asks; one of them must be active or be the home
-    agent. None = the caller is not a runtime.
+    agent. None = the caller is not a runtime. subject: the signed-in caller, "" without sign-in.
     """
 
     request_id: str
     scope: ClearScope = ClearScope.ACTIVE_AGENT
     reason: str = ""
     speaks_for: frozenset[str] | None = None
+    subject: str = ""
 
 
 class CancelTask(msgspec.Struct, frozen=True):
@@ -125,6 +126,7 @@ class CancelTask(msgspec.Struct, frozen=True):
     task_id: str
     reason: str = ""
     speaks_for: frozenset[str] | None = None
+    subject: str = ""
 
 
 class AnyOutcome(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from routing_service.core import ownership, strands
 from routing_service.core.abandon import decide_abandon
 from routing_service.core.cancel_task import decide_cancel
 from routing_service.core.case import Case, open_case
-from routing_service.core.claims import decide_claims
+from routing_service.core.claims import check_runtime, decide_claims
 from routing_service.core.commands import (
     Abandon,
     CancelTask,
@@ -140,6 +140,7 @@ def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
     if not (state.active or state.open_turns or state.paused or takes_task):
         return Decision(task_id=task_id, agent_id=home_id)
     ownership.expire_waits(draft)
+    check_runtime(draft, command.speaks_for, command.subject)
     match command.scope:
         case ClearScope.ACTIVE_AGENT:
             ownership.clear(draft, "clear", command.reason)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from routing_service.core.people import turns_of_person
 from routing_service.core.registry import Registry
-from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.session import OpenTurn, SessionState, Strand
 from routing_service.core.strand_fold import live_turn
 
 
@@ -39,6 +39,12 @@ def live_turns(state: SessionState | None) -> list[OpenTurn]:
 def find_live(state: SessionState | None, request_id: str) -> OpenTurn | None:
     """Return the live turn whose open request this is."""
     return next((turn for turn in live_turns(state) if turn.request_id == request_id), None)
+
+
+def place_with(state: SessionState, turn: OpenTurn) -> SessionState | Strand:
+    """Return the task of which a turn is the live one: a parked one, or the foreground."""
+    parked = state.apart.parked if state.apart is not None else ()
+    return next((each for each in parked if live_turn(each) is turn), state)
 
 
 def waiting_places(state: SessionState | None, registry: Registry) -> list[InboxPlace]:

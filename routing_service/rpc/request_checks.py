@@ -192,6 +192,12 @@ class FieldChecks:
         if "\x00" in value:
             self.refuse(field, "has a NUL character; leave it out")
 
+    def reason(self, field: str, value: str, bytes_max: int) -> None:
+        """Check why something is done, if it says so: blank is no reason."""
+        self.text(field, value, bytes_max)
+        if value and not value.strip():
+            self.refuse(field, "is blank; say why")
+
     def locale(self, field: str, value: str) -> None:
         """Check the form of a language tag."""
         if value and (len(value) > LOCALE_CHARS_MAX or not _LOCALE.match(value)):

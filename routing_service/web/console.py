@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -42,6 +43,11 @@ HOSTS_OF_THIS_MACHINE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 page of a stranger could resolve its own name to this machine, and would be the same origin."""
 
 _HOST_CHARS_MAX: Final = 200
+
+_ADDRESS: Final = re.compile(r"(?P<name>[a-z0-9._-]+|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
+"""What browsers send as Host, and behind an origin's scheme. Everything else is refused."""
+
+_NOWHERE: Final = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +154,19 @@ def _same_origin_check(*, needs_this_machine: bool) -> Callable[[Scope], str]:
     def problem_of(scope: Scope) -> str:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         origins = [value for name, value in scope["headers"] if name == b"origin"]
-        host = hosts[0].decode("latin-1") if len(hosts) == 1 else ""
-        if needs_this_machine and _name_of(host) not in HOSTS_OF_THIS_MACHINE:
+        host = _text(hosts[0]) if len(hosts) == 1 else ""
+        if needs_this_machine and _place_of(host, "http")[0] not in HOSTS_OF_THIS_MACHINE:
             return (
                 f'the host "{host[:_HOST_CHARS_MAX]}" is not this machine, and callers do not sign '
                 "in; open http://127.0.0.1, or set sign_in"
             )
-        # The scheme is left out: a proxy in front may end TLS.
-        for origin in origins:
-            if not host or _address_of(urlsplit(_text(origin)).netloc) != _address_of(host):
-                shown = _text(origin)[:_HOST_CHARS_MAX]
+        # A proxy in front may end TLS: then the page has https, and the request has not.
+        schemes = ("https",) if scope["scheme"] == "https" else ("http", "https")
+        for origin in map(_text, origins):
+            scheme, _, address = origin.partition("://")
+            place = _place_of(address, scheme)
+            if scheme not in schemes or place == _NOWHERE or place != _place_of(host, scheme):
+                shown = origin[:_HOST_CHARS_MAX]
                 return f'pages of "{shown}" may not call the console; open its own page'
         return ""
 
@@ -168,17 +177,15 @@ def _text(value: bytes) -> str:
     return value.decode("latin-1")
 
 
-def _name_of(host: str) -> str:
-    """Return a Host header without its port; "" if it is not one."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+def _place_of(address: str, scheme: str) -> tuple[str, str]:
+    """Return the name and the port that a Host header or an origin has; _NOWHERE if it has none.
 
-
-def _address_of(host: str) -> str:
-    """Return a host in the form in which two are compared: without the port of HTTP or HTTPS."""
-    return host.lower().removesuffix(":443").removesuffix(":80")
+    scheme: which port is meant where none is named.
+    """
+    matched = _ADDRESS.fullmatch(address.lower())
+    if matched is None:
+        return _NOWHERE
+    return matched["name"].strip("[]"), matched["port"] or {"https": "443"}.get(scheme, "80")
 
 
 def _headers(issuer_origin: str) -> list[tuple[bytes, bytes]]:

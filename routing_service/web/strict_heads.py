@@ -43,9 +43,13 @@ class StrictHeads(ReceiveBuffer):
         if head.count(b"\n") != head.count(b"\r\n"):
             self._refuse(400, "a line ends in LF without CR")
         lines: list[bytearray] | None = super().maybe_extract_lines()
-        names = {bytes(line.partition(b":")[0]).strip().lower() for line in lines or ()}
+        if not lines:
+            return lines
+        names = {bytes(line.partition(b":")[0]).strip().lower() for line in lines}
         if names >= {b"content-length", b"transfer-encoding"}:
             self._refuse(400, "Content-Length and Transfer-Encoding exclude each other")
+        if b"transfer-encoding" in names and bytes(lines[0]).endswith(b"HTTP/1.0"):
+            self._refuse(400, "HTTP/1.0 has no Transfer-Encoding")
         return lines
 
     def _refuse(self, status: int, message: str) -> None:

@@ -143,6 +143,15 @@ async def test_only_the_calls_of_the_pages_are_served(tmp_path):
         ({"host": "evil.example", "origin": "http://evil.example"}, "is not this machine"),
         ({"host": "evil.example"}, "is not this machine"),
         ({"host": "127.0.0.1.evil.example"}, "is not this machine"),
+        ({"host": "evil.example@127.0.0.1"}, "is not this machine"),
+        ({"host": "localhost#.evil.example"}, "is not this machine"),
+        ({"host": "127.0.0.1/evil.example"}, "is not this machine"),
+        # An origin that cannot be parsed was an INTERNAL error with a trace in the log.
+        ({"origin": "http://["}, 'pages of "http://[" may not call'),
+        ({"origin": ""}, 'pages of "" may not call'),
+        # Other ports and schemes of the same machine are other pages.
+        ({"host": "localhost", "origin": "http://localhost:443"}, "may not call the console"),
+        ({"host": "localhost", "origin": "ftp://localhost"}, "may not call the console"),
     ],
 )
 async def test_pages_of_strangers_are_refused(tmp_path, headers, says):

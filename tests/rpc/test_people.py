@@ -357,6 +357,7 @@ async def test_the_claimant_is_the_credentials_subject(tmp_path):
             session_id="s1", request_id=routed.dispatch.request_id, agent_id="front"
         )
         complete.handoff.agent_id = "desk"
+        complete.handoff.reason = "ana says: help"
         given = (await runtime("CompleteTurn", complete)).next
         bea, cem = person(service, "bea"), person(service, "cem")
         wish = pb.ClaimTurnRequest(session_id="s1", agent_id="desk")
@@ -379,8 +380,11 @@ async def test_the_claimant_is_the_credentials_subject(tmp_path):
         listing = pb.ListWaitingRequest(agent_id="desk")
         (seen,) = (await bea("ListWaiting", listing)).entries
         assert seen.open_requests[0].text == "help"
+        assert seen.open_requests[0].handoff.reason == "ana says: help"
         (seen,) = (await operator("ListWaiting", listing)).entries
         assert (seen.claim.claimant, seen.open_requests[0].text) == ("bea", "")
+        assert seen.open_requests[0].agent.display_name == "Help desk"
+        assert "help" not in str(seen.open_requests[0].handoff)
         freed = pb.ReleaseTurnRequest(session_id="s1", agent_id="desk")
         assert (await operator("ReleaseTurn", freed)).released_from == "bea"
         over = pb.ClaimTurnRequest(session_id="s1", agent_id="desk", take_over=True)
@@ -431,6 +435,41 @@ async def test_another_person_does_not_hand_over_what_one_has_claimed(tmp_path, 
         status = await cem("Status", pb.StatusRequest(session_id="s1"))
         assert (status.revision, status.claim) == (claimed.revision, claimed.claim)
         assert (await bea("SetActiveAgent", moved)).agent.agent_id == "orders"
+        assert "ClaimReleased" in await service.chat("s1").kinds()
+
+
+async def test_what_another_has_claimed_is_not_taken_away_nor_spoken_in(tmp_path):
+    """Clearing, cancelling, showing a part of an answer, or answering an earlier message."""
+    async with serving_signed_in(tmp_path, SHOP) as service:
+        given = await at_signed_in_desk(service)
+        frontend = Signed(service, *bearer(token("route", user="ana")))
+        later = await frontend("Route", pb.RouteRequest(session_id="s1", text="Order 17"))
+        bea, cem = person(service, "bea"), person(service, "cem")
+        wish = pb.ClaimTurnRequest(session_id="s1", agent_id="desk")
+        claimed = await bea("ClaimTurn", wish)
+        desk = {"session_id": "s1", "agent_id": "desk"}
+        speaks = {**desk, "request_id": later.request_id}
+        calls = (
+            ("ClearActiveAgent", pb.ClearActiveAgentRequest(session_id="s1")),
+            ("ClearActiveAgent", pb.ClearActiveAgentRequest(session_id="s1", scope=2)),
+            ("CancelTask", pb.CancelTaskRequest(session_id="s1", task_id=later.task_id)),
+            ("KeepTurn", pb.KeepTurnRequest(**speaks, note="cem looks")),
+            ("KeepTurn", pb.KeepTurnRequest(**speaks, delta=pb.AnswerDelta(text="No, "))),
+            (
+                "CompleteTurn",
+                pb.CompleteTurnRequest(
+                    **desk, request_id=given.request_id, text="Never mind.", **proceed()
+                ),
+            ),
+        )
+        for rpc, request in calls:
+            code, why = refused = await refusal(cem(rpc, request))
+            assert (code, why) == ("FAILED_PRECONDITION", "CLAIMED"), rpc
+            assert refused.metadata["claimant"] == "bea"
+        assert (await bea("Status", pb.StatusRequest(session_id="s1"))).revision == claimed.revision
+        for rpc, request in calls[3:5]:
+            assert (await bea(rpc, request)).status == pb.KEEP_TURN_STATUS_KEPT
+        assert (await bea(*calls[0])).previous_agent.agent_id == "desk"
         assert "ClaimReleased" in await service.chat("s1").kinds()
 
 

@@ -65,6 +65,17 @@ async def test_a_read_for_a_reason_needs_the_scope(service):
     assert await acts(service) == []
 
 
+async def test_a_blank_reason_is_none(service):
+    """The audit would say that somebody read, and not why."""
+    both = ("admin", "read_words")
+    for blank in (" ", "\t\n", "\u3000"):
+        refused = await refusal(turns(service, *both, why=blank))
+        assert (refused.reason, refused.metadata["field"]) == ("INVALID_FIELD", "read_reason")
+        refused = await refusal(events(service, *both, session_id="s", read_reason=blank))
+        assert (refused.reason, refused.metadata["field"]) == ("INVALID_FIELD", "read_reason")
+    assert await acts(service) == []
+
+
 async def test_a_read_for_a_reason_is_recorded_once_in_five_minutes(service):
     """With its operator, session and reason; another operator and another reason have their own."""
     both = ("admin", "read_words")

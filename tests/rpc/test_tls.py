@@ -309,6 +309,11 @@ async def test_web_listener_and_console_ask_for_the_certificate_too(start, autho
         await asked_of_console(authority, None)
     assert (await asked_of_console(authority, sam))[0] == 200
     assert (await asked_of_console(authority, stranger))[0] == 401
+    # The browser would show the certificate for any page: one that came without TLS is another's.
+    console = server.console_url
+    for origin, status in ((console, 200), (console.replace("https:", "http:"), 403)):
+        given = await asked_of_console(authority, sam, (("origin", origin),))
+        assert given[0] == status, origin
 
     # From now on another authority is trusted, and this one is not.
     renewed = Authority(other, "renewed")

@@ -994,6 +994,7 @@ def head(*lines, end="\r\n"):
         (head("content-length: 2"), 200),
         (head("content-length: 2", "transfer-encoding: chunked"), 400),
         (head("Transfer-Encoding : chunked", "content-length: 2"), 400),
+        (head("transfer-encoding: chunked").replace(b"HTTP/1.1", b"HTTP/1.0"), 400),
         (head("content-length: 2", end="\n"), 400),
         (head("content-length: 2\nx-smuggled: 1"), 400),
         (head("content-length: 2", f"x-long: {'a' * HEADER_BYTES_MAX}"), 431),

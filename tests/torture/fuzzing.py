@@ -28,6 +28,7 @@ from agent_routing.v1 import (
     routing_service_pb2,
     turn_pb2,
 )
+from tests.rpc.registries import DESK
 from tests.torture.in_process import Answer
 
 OWN: Final = "agent_routing.v1."
@@ -52,9 +53,18 @@ WEIGHTED_PATHS: Final = tuple(
     path for path in PATHS for _ in range(1 if path.rpartition("/")[2] in RARE else 32)
 )
 
-SESSIONS: Final = ("chat-1", "chat-2", "chat-3")
+SESSIONS: Final = ("chat-1", "chat-2", "chat-3", "chat-4", "chat-5", "chat-6")
 REQUESTS: Final = tuple(f"0198a6c0-0000-7000-8000-00000000000{n}" for n in range(6))
 TASK: Final = "0198a6c0-0000-7000-8000-0000000000aa"
+
+REGISTRY: Final = f"""{DESK}
+  - {{id: people, name: People, description: They help, kind: human, user_selectable: true}}
+  - {{id: bench, name: Bench, description: It repairs., delivery: inbox, user_selectable: true}}
+while_paused: park
+double_text: queue
+approvals: {{expires: 2d}}
+"""
+"""A help desk with people, an inbox, parked tasks and messages that wait."""
 
 FORBIDDEN: Final = frozenset({"INTERNAL", "UNKNOWN", "DATA_LOSS", "UNAVAILABLE", "CANCELLED"})
 """Codes that no input may lead to. Nothing here stops, and nothing fails but by an input."""
@@ -148,6 +158,74 @@ def _problems_of_details(data: bytes, details: bytes, message: str) -> Iterator[
 # --- seed requests ---
 
 
+def _newest() -> list[tuple[str, Message]]:
+    """Return calls about people, an inbox, an approval and parked tasks."""
+    rs = routing_service_pb2
+    at_people = {"session_id": "chat-4", "user_id": "ana", "agent_id": "people"}
+    at_bench = {"session_id": "chat-5", "user_id": "ana", "agent_id": "bench"}
+    say = rs.CompleteTurnRequest(
+        session_id="chat-6",
+        user_id="ana",
+        request_id=REQUESTS[5],
+        agent_id="front",
+        approval_needed=rs.ApprovalNeededOutcome(prompt="really?"),
+    )
+    return [
+        ("Route", rs.RouteRequest(session_id="chat-4", user_id="ana", text="/agent people help")),
+        ("ListWaiting", rs.ListWaitingRequest(agent_id="people", page_size=2)),
+        ("ClaimTurn", rs.ClaimTurnRequest(**at_people, claimant="bea")),
+        ("ClaimTurn", rs.ClaimTurnRequest(**at_people, claimant="cem", take_over=True)),
+        ("ReleaseTurn", rs.ReleaseTurnRequest(**at_people, claimant="cem")),
+        (
+            "Route",
+            rs.RouteRequest(
+                session_id="chat-5", user_id="ana", request_id=REQUESTS[4], text="/agent bench go"
+            ),
+        ),
+        ("WatchInbox", rs.WatchInboxRequest(agent_ids=["bench"], worker_id="w1", capacity=1)),
+        (
+            "KeepTurn",
+            rs.KeepTurnRequest(
+                **at_bench,
+                request_id=REQUESTS[4],
+                steps=[turn_pb2.Step(name="look", kind="tool")],
+                note="looking",
+            ),
+        ),
+        (
+            "Route",
+            rs.RouteRequest(
+                session_id="chat-6", user_id="ana", request_id=REQUESTS[5], text="refund"
+            ),
+        ),
+        ("CompleteTurn", say),
+        ("Route", rs.RouteRequest(session_id="chat-6", user_id="ana", text="and now this")),
+        ("Route", rs.RouteRequest(session_id="chat-6", user_id="ana", text="/tasks")),
+        ("Route", rs.RouteRequest(session_id="chat-6", user_id="ana", text="/task 1")),
+        ("ListApprovals", rs.ListApprovalsRequest(agent_id="front", page_size=2)),
+        ("WatchApprovals", rs.WatchApprovalsRequest(agent_id="front")),
+        (
+            "CancelTask",
+            rs.CancelTaskRequest(session_id="chat-6", user_id="ana", validate_only=True),
+        ),
+        (
+            "ReportDegraded",
+            rs.ReportDegradedRequest(
+                turns=[
+                    rs.DegradedTurn(
+                        session_id="chat-6",
+                        user_id="ana",
+                        request_id=REQUESTS[3],
+                        agent_id="front",
+                        text="hello",
+                        agent_text="hello",
+                    )
+                ]
+            ),
+        ),
+    ]
+
+
 def seeds() -> list[tuple[str, bytes]]:
     """Return a valid request of every RPC, and several of the large ones, in order.
 
@@ -168,7 +246,7 @@ def seeds() -> list[tuple[str, bytes]]:
             entitlements=["plan:premium"],
             metadata={"key": "value"},
         )
-        for number, session_id in enumerate(SESSIONS)
+        for number, session_id in enumerate(SESSIONS[:3])
     ]
     complete = [
         rs.CompleteTurnRequest(
@@ -227,6 +305,7 @@ def seeds() -> list[tuple[str, bytes]]:
             rs.WatchSessionRequest(session_id="chat-1", user_id="ana", after_revision=0),
         ),
         ("RouteStream", rs.RouteStreamRequest(route=route[0])),
+        *_newest(),
     ]
     admin: list[tuple[str, Message]] = [
         ("ListSessions", ad.ListSessionsRequest(owner="ana", page_size=2)),

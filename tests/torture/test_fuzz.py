@@ -17,10 +17,10 @@ from hypothesis import seed as with_seed
 from hypothesis import strategies as st
 
 from routing_service.cli.embedded_server import server_in_thread
-from tests.rpc.registries import DESK
 from tests.torture.fuzzing import (
     PATHS,
     RARE,
+    REGISTRY,
     REQUESTS,
     SESSIONS,
     TASK,
@@ -55,9 +55,9 @@ needs_atheris = pytest.mark.skipif(
 
 @pytest.fixture
 def registry_file(tmp_path):
-    """Write a help desk's registry."""
+    """Write the registry."""
     path = tmp_path / "agents.yaml"
-    path.write_text(DESK, "utf-8")
+    path.write_text(REGISTRY, "utf-8")
     return str(path)
 
 
@@ -73,12 +73,17 @@ IDS = {
         "sales",
         "support",
         "owner",
+        "people",
+        "bench",
         "SALES",
         "Sales Team",
         "nobody",
         "s\u0430les",
     ),
+    "agent_ids": ("bench", "sales"),
     "from_agent_id": ("front", "sales", ""),
+    "claimant": ("bea", "cem"),
+    "worker_id": ("w1",),
     "user_id": ("ana", "ben", ""),
     "owner": ("ana", ""),
     "tenant": ("default", "*", "other", ""),
@@ -88,6 +93,10 @@ IDS = {
         "/reset",
         "/agent sales x",
         "/status",
+        "/agent people help",
+        "/agent bench go",
+        "/tasks",
+        "/task 1 now",
         "[HANDOFF_TO:sales]",
     ),
     "content_type": ("text/plain", "image/png"),

@@ -153,7 +153,7 @@ class AuditCalls:
         checks.word("order", request.order, pb.EventOrder.values(), "NEWEST_FIRST or OLDEST_FIRST")
         _check_kinds(checks, request.kinds)
         check_times(checks, request, ("event_time_from", "event_time_before"))
-        checks.text("read_reason", request.read_reason, REASON_BYTES_MAX)
+        checks.reason("read_reason", request.read_reason, REASON_BYTES_MAX)
         checks.done()
         check_one_tenant(tenant)
         if request.read_reason:

@@ -142,6 +142,7 @@ class HandoffCalls:
             scope=scope,
             reason=request.reason,
             speaks_for=rights.check_clear(caller, access, self._handler.registry, scope),
+            subject=caller.subject,
         )
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
@@ -267,6 +268,7 @@ class HandoffCalls:
             speaks_for=rights.check_clear(
                 caller, access, self._handler.registry, ClearScope.SESSION
             ),
+            subject=caller.subject,
         )
         call = Call(
             key=SessionKey(caller.tenant, session_id),

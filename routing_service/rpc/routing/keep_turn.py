@@ -14,13 +14,14 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
+from routing_service.core.claims import check_claim
 from routing_service.core.deadlines import deadline_us, extended_us
 from routing_service.core.identifiers import (
     LEASE_TOKEN_BYTES_MAX,
     NOTE_BYTES_MAX,
     TEXT_BYTES_MAX,
 )
-from routing_service.core.inbox import find_live, place_of
+from routing_service.core.inbox import find_live, place_of, place_with
 from routing_service.core.keep_turn import steps_known
 from routing_service.core.marker_stream import CONTEXT_CHARS, shown_part
 from routing_service.core.session import OpenTurn, SessionState
@@ -73,6 +74,10 @@ class KeepTurnCalls:
         turn, status = _turn_of(state, request_id, agent_id)
         if turn is None:
             return _answer(pb.KeepTurnResponse(status=status))
+        if agent_id in registry.people:
+            check_claim(
+                place_with(state, turn), key.session_id, caller.subject, self._handler.now_us()
+            )
         said = len(request.note.encode()) + len(request.delta.text.encode())
         if said:
             self._live.admit(key, request_id, said)

@@ -16,6 +16,7 @@ from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
 from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.claim_mapping import claim_out
+from routing_service.rpc.masked_answers import hide_texts
 from routing_service.rpc.page_tokens import PAGE_BYTES_MAX, entry_in, entry_token
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.request_fingerprints import Fingerprint
@@ -97,7 +98,7 @@ class PeopleCalls:
         cards = self._cards.of(self._handler.registry)
         state = waiting.state
         locale = pm.locale_of(state)
-        return pb.WaitingConversation(
+        made = pb.WaitingConversation(
             session_id=waiting.key.session_id,
             user_id=state.owner,
             open_requests=[
@@ -113,6 +114,10 @@ class PeopleCalls:
             dispatch_time=pm.timestamp(since_us),
             claim=claim_out(state, cards, locale) if waiting.is_claimable else None,
         )
+        if not with_texts:
+            for each in made.open_requests:
+                hide_texts(each)
+        return made
 
     async def claim_turn(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Claim a conversation for the person who calls."""

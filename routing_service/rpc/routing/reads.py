@@ -260,7 +260,7 @@ class SessionReads:
             pb.TurnOrder.values(),
             "TURN_ORDER_OLDEST_FIRST or _NEWEST_FIRST",
         )
-        checks.text("read_reason", request.read_reason, REASON_BYTES_MAX)
+        checks.reason("read_reason", request.read_reason, REASON_BYTES_MAX)
         key, access = await self._reader(caller, request, record, checks)
         if request.read_reason:
             rights.check_texts(caller)
