@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -58,8 +58,7 @@ class TurnReports:
     def step(self, step: Step) -> None:
         """Take a step, and send it as soon as the service stores another report."""
         self._steps.append(step)
-        if self._stores_steps and self._reporting is None:
-            self._reporting = asyncio.create_task(self._report(), name="turn steps")
+        self._begin_report()
 
     async def note(self, text: str) -> None:
         """Send a note."""
@@ -77,7 +76,10 @@ class TurnReports:
         return self._written
 
     async def finish(self) -> list[Step]:
-        """Send the rest of the parts; return the steps that were not sent."""
+        """Send the rest of the parts; return the steps that were not sent.
+
+        Steps that come later wait, for go_on() or for ever.
+        """
         self._is_ending.set()
         if self._sending is not None:
             await self._sending
@@ -86,7 +88,13 @@ class TurnReports:
             # A report on its way may be stored: its steps must not go with the answer as well.
             await self._reporting
         await self.stop()
-        return self._steps
+        return list(self._steps)
+
+    def go_on(self) -> None:
+        """Send again, because the function goes on after all: its answer was refused."""
+        self._is_ending.clear()
+        if self._steps:
+            self._begin_report()
 
     async def stop(self) -> None:
         """Send nothing more."""
@@ -94,6 +102,10 @@ class TurnReports:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin_report(self) -> None:
+        if self._stores_steps and self._reporting is None and not self._is_ending.is_set():
+            self._reporting = asyncio.create_task(self._report(), name="turn steps")
 
     async def _report(self) -> None:
         loop = asyncio.get_running_loop()
@@ -166,6 +178,17 @@ class TurnReports:
 def made_step(name: str, kind: str, given: str, result: str, took: Seconds | None) -> Step:
     """Return a step of these values."""
     return Step(name=name, kind=kind, input=given, output=result, duration=duration(took))
+
+
+def fitting(steps: Iterable[Step]) -> list[Step]:
+    """Return the first steps that fit into an answer; the others are logged as left out."""
+    given = list(steps)
+    kept = _one_report(given)
+    if kept and kept[0].ByteSize() > STEPS_BYTES_MAX:
+        kept = []
+    if len(kept) < len(given):
+        _log.warning("steps_left_out count=%d", len(given) - len(kept))
+    return kept
 
 
 def _one_report(steps: list[Step]) -> list[Step]:

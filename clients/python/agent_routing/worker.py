@@ -43,7 +43,8 @@ from agent_routing.errors import (
 from agent_routing.ids import new_uuid7
 from agent_routing.outcomes import Answer, Outcome, failure, proceed
 from agent_routing.plain_values import Seconds, duration, positive_seconds
-from agent_routing.turn_reports import STEPS_MAX, TurnReports, made_step
+from agent_routing.turn_answer import TurnAnswer
+from agent_routing.turn_reports import TurnReports, made_step
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.v1.item_pb2 import Item
@@ -85,10 +86,12 @@ class InboxTurn:
     """A turn for an agent's function.
 
     item: the generated message, with everything. reports: where step(), note() and delta() send.
+    given: the answer, once complete() gave it.
     """
 
     item: pb.InboxItem
     reports: TurnReports = field(repr=False, compare=False)
+    given: TurnAnswer = field(repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -170,8 +173,19 @@ class InboxTurn:
         self.reports.delta(text)
         await asyncio.sleep(0)
 
+    async def complete(self, answer: Answer) -> pb.CompleteTurnResponse:
+        """Give the answer now, and learn what became of it; the function then returns None.
 
-Result: TypeAlias = Answer | Outcome | str
+        For an outcome that may be refused, such as a handoff: the function catches HandoffRefused
+        and gives another answer. Waits while the service is away.
+
+        Raises what complete_turn() raises: LeaseLost or RequestNotOpen if the turn is no longer
+        this worker's. RuntimeError for a second answer.
+        """
+        return await self.given.give(answer)
+
+
+Result: TypeAlias = Answer | Outcome | str | None
 AgentFunction: TypeAlias = Callable[[InboxTurn], Awaitable[Result] | AsyncIterator[Result] | Result]
 
 
@@ -312,16 +326,22 @@ class Worker:
 
     async def _work(self, client: AsyncClient, item: pb.InboxItem) -> None:
         """Answer one turn, or leave it to another attempt. Never raises but when cancelled."""
-        turn = InboxTurn(item, TurnReports(partial(self._say, client, item), item.steps_known))
+        reports = TurnReports(partial(self._say, client, item), item.steps_known)
+        turn = InboxTurn(item, reports, TurnAnswer(client, item, reports))
         working = asyncio.create_task(self._answer(client, turn), name="agent function")
         keeping = asyncio.create_task(self._keep(client, turn), name="inbox lease")
         try:
             await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
+            if turn.given.is_given:
+                # Its lease ended with it; what the function still does costs nobody a turn.
+                await asyncio.wait([working])
             if not working.done():
                 _log.warning("turn_lost request_id=%s agent_id=%s", turn.request_id, turn.agent_id)
                 return
             error = working.exception()
-            if error is not None:
+            if isinstance(error, (LeaseLost, RequestNotOpen)):
+                _log.warning("answer_not_taken request_id=%s error=%s", turn.request_id, error)
+            elif error is not None:
                 await self._failed(client, turn, error)
         except asyncio.CancelledError:
             # The worker stops: another one gets the turn at once.
@@ -348,32 +368,9 @@ class Worker:
                 result = await asyncio.to_thread(function, turn)
                 if inspect.isawaitable(result):
                     result = await result
-            answer = _answer_of(result)
-            rest = await turn.reports.finish()
-            if rest:
-                answer = replace(answer, steps=[*rest, *answer.steps][:STEPS_MAX])
-            await self._complete(client, turn, answer)
-
-    async def _complete(self, client: AsyncClient, turn: InboxTurn, answer: Answer) -> None:
-        """Report an answer, for as long as it takes: the keeper ends this if the turn is lost."""
-        while True:
-            try:
-                await client.complete_turn(
-                    turn.session_id,
-                    turn.request_id,
-                    turn.agent_id,
-                    answer.outcome,
-                    text=answer.text,
-                    items=answer.items,
-                    steps=answer.steps,
-                    lease_token=turn.item.lease_token,
-                )
-            except (LeaseLost, RequestNotOpen) as lost:
-                _log.warning("answer_not_taken request_id=%s error=%s", turn.request_id, lost)
-            except (Unavailable, DeadlineExceeded, Overloaded):
-                await asyncio.sleep(1.0)
-                continue
-            return
+            if turn.given.is_given and result is None:
+                return
+            await turn.given.give(_answer_of(result))
 
     async def _failed(self, client: AsyncClient, turn: InboxTurn, error: BaseException) -> None:
         """Let a turn be tried again after a pause, or end it with a failure."""
@@ -384,8 +381,10 @@ class Worker:
             turn.attempt,
             exc_info=error,
         )
+        if turn.given.is_given:
+            return
         if turn.attempt >= self._attempts:
-            await self._complete(client, turn, Answer("", failure(FAILED_MESSAGE)))
+            await turn.given.give(Answer("", failure(FAILED_MESSAGE)))
         else:
             # The lease lapses after the pause, and counts as an attempt.
             pause_s = min(2.0 ** (turn.attempt - 1), RETRY_S_MAX)
@@ -453,7 +452,7 @@ async def _streamed(turn: InboxTurn, parts: AsyncIterator[Result]) -> Answer:
 
 
 def _answer_of(result: Result) -> Answer:
-    """Return what a function returned as an answer."""
+    """Return what a function returned as an answer. Raises TypeError for None."""
     if isinstance(result, Answer):
         return result
     if isinstance(result, str):
