@@ -245,10 +245,13 @@ class _Calls(FunctionMiddleware):
         called, given = context.function.name, _texts(context.arguments)
         if called.startswith(_HANDOFF_PREFIX) and (target := self._target(called)) is not None:
             refusal = await self._hand_over(target, {})
-            if refusal is None:
-                await call_next()
-            else:
+            if refusal is not None:
                 context.result = refusal
+            elif self._turn.is_worked:
+                # The target runs in a worker of its own.
+                raise MiddlewareTermination(result=f"handed over to {target}")
+            else:
+                await call_next()
             return
         if called in _OWN_TOOLS:
             context.result = await self._own(called, given)

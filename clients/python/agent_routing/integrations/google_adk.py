@@ -268,10 +268,14 @@ class _RoutingPlugin(BasePlugin):
             self._client,
             turn.hand_over(actions.transfer_to_agent, from_name=tool_context.agent_name, **words),
         )
-        if refusal is None:
-            return None
-        actions.transfer_to_agent = None
-        return {"error": refusal}
+        if refusal is not None:
+            actions.transfer_to_agent = None
+            return {"error": refusal}
+        if turn.is_worked:
+            # The target runs in a worker of its own; the model is not called again.
+            actions.transfer_to_agent = None
+            actions.skip_summarization = True
+        return None
 
     def _running(self, context: Any) -> _Running | None:
         config = context.run_config

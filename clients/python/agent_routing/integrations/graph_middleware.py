@@ -20,6 +20,7 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.config import get_config
+from langgraph.graph import END
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, Send
 
@@ -106,7 +107,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         if running is None or not target:
             return result
         refusal = steps.do_blocking(running.client, _hand_over(running.turn, request, target))
-        return result if refusal is None else _refused(request, refusal)
+        return _handed_over(running.turn, result) if refusal is None else _refused(request, refusal)
 
     async def awrap_tool_call(
         self,
@@ -123,7 +124,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         if running is None or not target:
             return result
         refusal = await steps.do(running.client, _hand_over(running.turn, request, target))
-        return result if refusal is None else _refused(request, refusal)
+        return _handed_over(running.turn, result) if refusal is None else _refused(request, refusal)
 
 
 def _running() -> RunningTurn | None:
@@ -228,6 +229,15 @@ def _hand_over(turn: RoutedTurn, request: ToolCallRequest, target: str) -> steps
         from_name=_speaker(request.state),
         **{key: str(given.get(key) or "") for key in ("reason", "context", "message", "mode")},
     )
+
+
+def _handed_over(
+    turn: RoutedTurn, result: ToolMessage | Command[Any]
+) -> ToolMessage | Command[Any]:
+    """Return what follows an accepted handoff; in a worker the run ends, as the target has its own."""
+    if not turn.is_worked or not isinstance(result, Command):
+        return result
+    return Command(goto=END, graph=Command.PARENT, update=result.update)
 
 
 def _speaker(state: Any) -> str:

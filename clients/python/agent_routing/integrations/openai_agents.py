@@ -18,7 +18,7 @@ import base64
 import inspect
 import json
 import mimetypes
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ from agent_routing.integrations.routed_runs import CameTo, RoutedRuns
 from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
-_ENDING_TOOLS: Final = frozenset({ASK, COMPLETE, CONSULT})
+_ENDING_TOOLS: Final = frozenset({ASK, COMPLETE, CONSULT, TRANSFER})
 
 REFUSALS_MAX: Final = 5
 """Times that a run continues without an approval that it cannot get; then it ends as it is."""
@@ -112,8 +112,8 @@ class RoutedAgents(RoutedRuns):
         """Return the copies of the agents for a run, and its options."""
         options = {**self._run_options, **segment.turn.options}
         context = options.get("context")
-        options["hooks"] = RecordedSteps(segment.turn, options.get("hooks"))
         prepared = _Prepared(self._client, self._agents, segment.turn, self._kept_runs, context)
+        options["hooks"] = RecordedSteps(segment.turn, options.get("hooks"), prepared.ending)
         return prepared, options
 
 
@@ -135,6 +135,8 @@ class _Prepared:
         self._context = context
         self._copies: dict[str, Agent[Any]] = {}
         self._refusals = 0
+        # The names of the tools that end a run, as they become known.
+        self.ending = set(_ENDING_TOOLS)
 
     async def begin(self, name: str) -> tuple[Agent[Any], Any]:
         """Return the agent of a run, and its input: the message, or a kept run."""
@@ -205,8 +207,8 @@ class _Prepared:
             original = self._originals[name]
             self._copies[name] = original.clone(
                 instructions=self._instructions(original),
-                tools=[*original.tools, *self._tools(name)],
-                handoffs=self._handoffs(original),
+                tools=[*original.tools, *self._tools(name), *self._passing_on(original)],
+                handoffs=[] if self._turn.is_worked else self._handoffs(original),
                 tool_use_behavior=self._tool_use(original),
             )
         return self._copies[name]
@@ -277,7 +279,7 @@ class _Prepared:
         async def final_output(
             context: RunContextWrapper[Any], results: list[FunctionToolResult]
         ) -> ToolsToFinalOutputResult:
-            if self._turn.is_ended and any(result.tool.name in _ENDING_TOOLS for result in results):
+            if self._turn.is_ended and any(result.tool.name in self.ending for result in results):
                 return ToolsToFinalOutputResult(
                     is_final_output=True, final_output=self._turn.tool_text
                 )
@@ -305,6 +307,41 @@ class _Prepared:
         if not own:
             return [_Transfer(self, original.name)]
         return [_Tracked(self, original.name, each) for each in own]
+
+    def _passing_on(self, original: Agent[Any]) -> list[FunctionTool]:
+        """Return the handoffs of a worker's agent as tools: they end its run."""
+        if not self._turn.is_worked:
+            return []
+        tools = [self._as_tool(original.name, each) for each in self._handoffs(original)]
+        self.ending.update(tool.name for tool in tools)
+        return tools
+
+    def _as_tool(self, from_name: str, given: Any) -> FunctionTool:
+        """Return a handoff as a tool."""
+
+        async def invoke(context: Any, arguments: str) -> str:
+            agent = await given.on_invoke_handoff(context, arguments)
+            return str(given.get_transfer_message(agent))
+
+        async def offered(context: Any, agent: Any) -> bool:
+            enabled = given.is_enabled
+            if callable(enabled):
+                made = enabled(context, agent)
+                enabled = await made if inspect.isawaitable(made) else made
+            # transfer_to_agent has the targets of this moment.
+            tool.description = given.tool_description
+            tool.params_json_schema = given.input_json_schema
+            return bool(enabled)
+
+        tool = FunctionTool(
+            name=given.tool_name,
+            description=given.tool_description,
+            params_json_schema=given.input_json_schema,
+            on_invoke_tool=invoke,
+            strict_json_schema=given.strict_json_schema,
+            is_enabled=offered,
+        )
+        return tool
 
     async def move(
         self, from_name: str, to_name: str, given: Mapping[str, str]
@@ -433,8 +470,9 @@ def _tool(
 class RecordedSteps(RunHooks[Any]):
     """Records a run's tool calls as steps of the turn, and passes all on to the program's hooks."""
 
-    def __init__(self, turn: RoutedTurn, own: Any) -> None:
+    def __init__(self, turn: RoutedTurn, own: Any, left_out: Container[str]) -> None:
         self._turn = turn
+        self._left_out = left_out
         self._own = own or RunHooks()
         self._began: dict[str, datetime] = {}
 
@@ -466,7 +504,7 @@ class RecordedSteps(RunHooks[Any]):
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         """Record the step."""
         began = self._began.pop(getattr(context, "tool_call_id", ""), None)
-        if tool.name not in _ENDING_TOOLS:
+        if tool.name not in self._left_out:
             given = getattr(context, "tool_arguments", "")
             self._turn.report.add_step(tool.name, "tool", given, result, began)
         await self._own.on_tool_end(context, agent, tool, result)

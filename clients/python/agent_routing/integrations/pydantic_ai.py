@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from pydantic_ai import Agent, AgentRunResult, AgentRunResultEvent, CallDeferred, Tool
-from pydantic_ai.capabilities import ReinjectSystemPrompt
+from pydantic_ai.capabilities import AbstractCapability, ReinjectSystemPrompt
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
@@ -33,7 +34,6 @@ from pydantic_ai.messages import (
     ModelResponse,
     TextPart,
     ToolCallPart,
-    ToolReturnPart,
     UserPromptPart,
     VideoUrl,
 )
@@ -129,7 +129,6 @@ class RoutedAgents(RoutedRuns):
         while True:
             arguments = yield from self._arguments(turn, name, given)
             result: AgentRunResult[Any] = yield _AgentRun(name, turn, arguments)
-            _record(result, turn)
             holder = turn.program.names.by_id[turn.holder_id]
             if holder != name:
                 name, given = holder, None
@@ -196,7 +195,11 @@ class RoutedAgents(RoutedRuns):
             "instructions": view.instructions,
             "output_type": [*outputs, DeferredToolRequests],
             "toolsets": [*(options.get("toolsets") or ()), self._tools(turn, name, view)],
-            "capabilities": [*(options.get("capabilities") or ()), ReinjectSystemPrompt()],
+            "capabilities": [
+                *(options.get("capabilities") or ()),
+                ReinjectSystemPrompt(),
+                _RecordedSteps(turn),
+            ],
         }
 
     def _tools(self, turn: RoutedTurn, name: str, view: AgentView) -> FunctionToolset[Any]:
@@ -246,6 +249,23 @@ class RoutedAgents(RoutedRuns):
                 for function, tool, description, parameters in rows
             ]
         )
+
+
+@dataclass
+class _RecordedSteps(AbstractCapability[Any]):
+    """Records a run's tool calls as steps of the turn."""
+
+    turn: RoutedTurn
+
+    async def wrap_tool_execute(
+        self, _ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any, **_given: Any
+    ) -> Any:
+        """Execute a call, and record it if the tool gave a result."""
+        began = datetime.now(UTC)
+        result = await handler(args)
+        if tool_def.name not in _OWN_TOOLS:
+            self.turn.report.add_step(tool_def.name, "tool", call.args or "", result, began)
+        return result
 
 
 class _Kept:
@@ -349,16 +369,6 @@ def _history(past: Iterable[tuple[str, str]], note: str) -> list[ModelMessage]:
     if note:
         messages.append(ModelRequest(parts=[UserPromptPart(note)]))
     return messages
-
-
-def _record(result: AgentRunResult[Any], turn: RoutedTurn) -> None:
-    """Record a run's tool calls as steps of the turn."""
-    calls = {call.tool_call_id: call for call in _calls(result.all_messages())}
-    for message in result.new_messages():
-        for part in message.parts if isinstance(message, ModelRequest) else ():
-            call = calls.get(part.tool_call_id) if isinstance(part, ToolReturnPart) else None
-            if call is not None and call.tool_name not in _OWN_TOOLS:
-                turn.report.add_step(call.tool_name, "tool", call.args or "", part.content)
 
 
 def _said(result: AgentRunResult[Any], turn: RoutedTurn) -> Said:

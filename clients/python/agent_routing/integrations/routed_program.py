@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent_routing.integrations.agent_names import AgentNames
-from agent_routing.integrations.approvals import Approval
+from agent_routing.integrations.approvals import Approval, ApprovedRunLost
 from agent_routing.integrations.local_memory import HISTORY_TURNS, LocalMemory
 from agent_routing.integrations.routed_run import RoutedRun, Said, Shown
 from agent_routing.integrations.routed_turn import AWAY, RoutedTurn
@@ -27,6 +27,7 @@ from agent_routing.v1.routing_service_pb2 import (
     ResumeTaskResponse,
     StatusResponse,
 )
+from agent_routing.worker import InboxTurn
 
 _log = logging.getLogger("agent_routing")
 
@@ -88,6 +89,26 @@ class RoutedProgram:
         # A worker answers what its agent's inbox gave it.
         flow = self._go_on(run, dispatch, fields, options, is_local=False, is_given=True)
         return (yield from flow)
+
+    def work(
+        self,
+        given: InboxTurn,
+        fields: Mapping[str, Any],
+        options: Mapping[str, Any] | None = None,
+    ) -> Steps[None]:
+        """Answer a worker's turn, under its lease. fields: user_id and locale.
+
+        What follows from the answer is dispatched by the service, to inboxes too.
+        """
+        yield from self._know_the_registry()
+        if self.names.name(given.agent_id) is None:
+            known = ", ".join(sorted(self.names.by_id))
+            raise LookupError(f'the program has no agent "{given.agent_id}"; it has {known}')
+        run = RoutedRun(session_id=given.session_id)
+        turn = RoutedTurn(
+            self, run, given.dispatch, fields, options or {}, is_local=False, worker_turn=given
+        )
+        yield from self._answered(run, turn)
 
     def decide(
         self,
@@ -225,7 +246,9 @@ class RoutedProgram:
             try:
                 said: Said = yield Segment(self.names.by_id[turn.holder_id], turn)
             except Exception as error:
-                yield from turn.fail(error)
+                # A worker tries again. A decided run that is lost is lost to all attempts.
+                if not turn.is_worked or isinstance(error, ApprovedRunLost):
+                    yield from turn.fail(error)
                 raise
             run.results.append(said.result)
             following = yield from turn.finish(said.text)

@@ -7,7 +7,7 @@ framework's runs works.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from agent_routing.integrations import steps
@@ -17,6 +17,7 @@ from agent_routing.integrations.routed_run import RoutedRun, Said
 from agent_routing.integrations.steps import AnyClient, Segment, Steps
 from agent_routing.plain_values import DecisionName
 from agent_routing.v1.dispatch_pb2 import Dispatch
+from agent_routing.worker import InboxTurn
 
 CameTo = Callable[[object], None]
 
@@ -109,6 +110,24 @@ class RoutedRuns(ABC):
         """Do as decide(), in a thread without an event loop."""
         flow = self._program.decide(approval, decision, fields, options)
         return steps.run_blocking(self._client, flow, self._segment_blocking)
+
+    def as_agent(
+        self, *, options: Mapping[str, Any] | None = None, **fields: Any
+    ) -> Callable[[InboxTurn], Awaitable[None]]:
+        """Return a worker's function that runs these agents.
+
+            worker.agent("vat")(routed.as_agent())
+
+        The turn is answered under the worker's lease, and tool calls are reported while the run
+        goes on. A handoff ends the run: the next agent's inbox gets the turn. A run that raises is
+        tried again by the worker, from its beginning. fields: the locale of instructions.
+        """
+
+        async def agent(turn: InboxTurn) -> None:
+            flow = self._program.work(turn, {"user_id": turn.user_id, **fields}, options)
+            await steps.run(self._client, flow, self._segment)
+
+        return agent
 
     def stream(
         self, text: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any

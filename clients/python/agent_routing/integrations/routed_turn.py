@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agent_routing import outcomes
@@ -15,8 +16,10 @@ from agent_routing.content import Item
 from agent_routing.errors import (
     DeadlineExceeded,
     InvalidField,
+    LeaseLost,
     Overloaded,
     PreconditionFailed,
+    RequestNotOpen,
     RoutingError,
     Unavailable,
     UnknownAgent,
@@ -25,9 +28,9 @@ from agent_routing.integrations import agent_tools
 from agent_routing.integrations.approvals import APPROVAL_STEP, Approval, Decided
 from agent_routing.integrations.local_memory import HISTORY_TURNS
 from agent_routing.integrations.routed_run import AgentView, RoutedRun, Shown
-from agent_routing.integrations.steps import Call, Calls
+from agent_routing.integrations.steps import Await, Call, Calls
 from agent_routing.integrations.turn_report import TurnReport
-from agent_routing.outcomes import Outcome
+from agent_routing.outcomes import Answer, Outcome
 from agent_routing.v1.dispatch_pb2 import DECISION_APPROVE, Dispatch
 from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_AWAITING_APPROVAL
 from agent_routing.v1.routing_service_pb2 import (
@@ -39,6 +42,7 @@ from agent_routing.v1.routing_service_pb2 import (
 )
 from agent_routing.v1.task_pb2 import TASK_STATUS_PAUSED
 from agent_routing.v1.turn_pb2 import Turn
+from agent_routing.worker import InboxTurn
 
 if TYPE_CHECKING:
     from agent_routing.integrations.routed_program import RoutedProgram
@@ -67,7 +71,9 @@ class RoutedTurn:
         options: Mapping[str, Any],
         *,
         is_local: bool,
+        worker_turn: InboxTurn | None = None,
     ) -> None:
+        """Begin. worker_turn: the turn of a worker, by whose lease it is answered."""
         self.program = program
         self.options = options
         self.run = run
@@ -79,7 +85,10 @@ class RoutedTurn:
         self._locale = fields.get("locale", "")
         # The service does not know a turn that was routed without it.
         self._is_local = is_local
-        self.report = TurnReport()
+        self._worker_turn = worker_turn
+        self.report = TurnReport(None if worker_turn is None else worker_turn.reports.step)
+        # The answer to a handoff that a worker's turn ended with.
+        self._passed_on: CompleteTurnResponse | None = None
         # Whether the outcome was refused: the agent runs again, and reads why.
         self.is_refused = False
         self._outcome: Outcome | None = None
@@ -90,6 +99,11 @@ class RoutedTurn:
     def key(self) -> str:
         """The request to complete, which identifies the turn."""
         return self.dispatch.request_id
+
+    @property
+    def is_worked(self) -> bool:
+        """Whether a worker runs the agent: then a handoff ends the run."""
+        return self._worker_turn is not None
 
     @property
     def user_text(self) -> str:
@@ -207,6 +221,8 @@ class RoutedTurn:
 
         A model may call a tool together with a transfer, and frameworks then execute both.
         """
+        if self._passed_on is not None:
+            return False
         return not name or self.program.names.agent_id(name) == self.holder_id
 
     def view(self) -> Calls[AgentView]:
@@ -275,6 +291,9 @@ class RoutedTurn:
             known = ", ".join(name for name, _ in self.program.agents_here())
             return agent_tools.describe_refusal(f'no agent "{to_name}" is here; there are {known}')
         giver_id = names.agent_id(from_name) or self.holder_id
+        if self.is_worked:
+            given = {"reason": reason, "context": context, "message": message, "mode": mode}
+            return (yield from self._pass_on(target_id, given))
         if self._is_local:
             self.program.memory.moved_away(self.run.session_id, target_id)
         else:
@@ -306,14 +325,36 @@ class RoutedTurn:
             self.run.shown.append(Shown(giver_id, message))
         return None
 
+    def _pass_on(self, target_id: str, given: Mapping[str, str]) -> Calls[str | None]:
+        """End a worker's turn with a handoff. Returns the text for the model if it is refused."""
+        if self._passed_on is not None:
+            return agent_tools.TOO_LATE
+        outcome = outcomes.handoff(
+            target_id,
+            reason=agent_tools.cut(given["reason"], agent_tools.REASON_BYTES_MAX),
+            context=_context(given["context"]),
+            message=agent_tools.cut(given["message"], agent_tools.MESSAGE_BYTES_MAX),
+            mode="INTERLUDE" if given["mode"].lower() == "interlude" else None,
+        )
+        try:
+            self._passed_on = yield from self._complete(outcome, "")
+        except (LeaseLost, RequestNotOpen):
+            raise
+        except _REFUSED as refused:
+            return agent_tools.describe_refusal(refused.message)
+        self._outcome, self._tool_text = outcome, ""
+        return None
+
     def finish(self, text: str) -> Calls[Dispatch | None]:
         """Report the answer; return the next dispatch of the message, or None."""
         whole = _joined(text, self._tool_text)
         sent = agent_tools.cut(whole, agent_tools.TEXT_BYTES_MAX)
-        answer: CompleteTurnResponse | None = None
-        if not self._is_local:
+        answer = self._passed_on
+        if answer is None and not self._is_local:
             try:
-                answer = yield Call("complete_turn", self._answer(sent))
+                answer = yield from self._complete(self._outcome or outcomes.proceed(), sent)
+            except (LeaseLost, RequestNotOpen):
+                raise
             except _REFUSED as refused:
                 if not self._takes_back_consult(refused.message):
                     raise
@@ -333,17 +374,28 @@ class RoutedTurn:
             self.run.items.extend(self.report.items)
         return answer.next if answer is not None and answer.HasField("next") else None
 
-    def _answer(self, text: str) -> dict[str, Any]:
-        """Return the arguments of complete_turn()."""
-        return {
-            **self._who,
-            "request_id": self.dispatch.request_id,
-            "agent_id": self.holder_id,
-            "outcome": self._outcome or outcomes.proceed(),
-            "text": text,
-            "items": self.report.items,
-            "steps": self.report.steps,
-        }
+    def _complete(self, outcome: Outcome, text: str) -> Calls[CompleteTurnResponse]:
+        """Report how the turn ended: under the worker's lease if there is one."""
+        items, taken = self.report.items, self.report.steps
+        if self._worker_turn is not None:
+            answer = Answer(text, outcome, items, taken)
+            answered: CompleteTurnResponse = yield Await(
+                partial(self._worker_turn.complete, answer)
+            )
+            return answered
+        answered = yield Call(
+            "complete_turn",
+            {
+                **self._who,
+                "request_id": self.dispatch.request_id,
+                "agent_id": self.holder_id,
+                "outcome": outcome,
+                "text": text,
+                "items": items,
+                "steps": taken,
+            },
+        )
+        return answered
 
     def _answered(self, answer: CompleteTurnResponse) -> None:
         self.run.answers.append(answer)
@@ -370,17 +422,8 @@ class RoutedTurn:
         if self._is_local:
             return
         try:
-            yield Call(
-                "complete_turn",
-                {
-                    **self._who,
-                    "request_id": self.dispatch.request_id,
-                    "agent_id": self.holder_id,
-                    # The error's message may have text that users wrote.
-                    "outcome": outcomes.failure(type(error).__name__),
-                    "steps": self.report.steps,
-                },
-            )
+            # The error's message may have text that users wrote.
+            yield from self._complete(outcomes.failure(type(error).__name__), "")
         except RoutingError as unreported:
             _log.warning("failure_not_reported: %s", unreported.message)
 

@@ -38,6 +38,13 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Await:
+    """A coroutine function, for sequences of an event loop alone. Its result is that of the step."""
+
+    function: Callable[[], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A run of the framework's loop, for one dispatch.
 
@@ -48,10 +55,10 @@ class Segment:
     turn: RoutedTurn
 
 
-Calls: TypeAlias = Generator[Call | Work, Any, T]
+Calls: TypeAlias = Generator[Call | Work | Await, Any, T]
 """A sequence of calls that returns a T."""
 
-Steps: TypeAlias = Generator[Call | Work | Segment, Any, T]
+Steps: TypeAlias = Generator[Call | Work | Await | Segment, Any, T]
 """A sequence of calls and runs that returns a T."""
 
 
@@ -154,7 +161,7 @@ class _Outcome(Generic[T]):
         """Store the result of a step."""
         self.value = value
 
-    def next_step(self) -> Call | Work | Segment | None:
+    def next_step(self) -> Call | Work | Await | Segment | None:
         """Pass on the result of the last step; return the next step, None at the end."""
         value, error = self.value, self.error
         self.value = self.error = None
@@ -166,9 +173,11 @@ class _Outcome(Generic[T]):
         return step
 
 
-def _call_blocking(client: AnyClient, call: Call | Work) -> object:
+def _call_blocking(client: AnyClient, call: Call | Work | Await) -> object:
     if isinstance(call, Work):
         return call.function()
+    if isinstance(call, Await):
+        raise TypeError("a worker's turn is answered in the worker's event loop, not in a thread")
     if not isinstance(client, Client):
         raise TypeError(
             "an AsyncClient cannot be called without its event loop; give an agent_routing.Client,"
@@ -177,9 +186,11 @@ def _call_blocking(client: AnyClient, call: Call | Work) -> object:
     return getattr(client, call.method)(**call.arguments)
 
 
-async def _call(client: AnyClient, call: Call | Work) -> object:
+async def _call(client: AnyClient, call: Call | Work | Await) -> object:
     if isinstance(call, Work):
         return await asyncio.to_thread(call.function)
+    if isinstance(call, Await):
+        return await call.function()
     method = getattr(client, call.method)
     if isinstance(client, Client):
         return await asyncio.to_thread(method, **call.arguments)

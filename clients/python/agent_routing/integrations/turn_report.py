@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from agent_routing import content
 from agent_routing.content import Item, Step
 from agent_routing.integrations import agent_tools
+from agent_routing.integrations.approvals import APPROVAL_STEP
 
 STEPS_MAX: Final = 64
 """Of a turn, from the contract; the newest are kept."""
@@ -33,9 +35,13 @@ _log = logging.getLogger("agent_routing")
 
 
 class TurnReport:
-    """The steps and items of one turn."""
+    """The steps and items of one turn.
 
-    def __init__(self) -> None:
+    send_step: takes each step as it happens, in a worker; None: steps go with the answer.
+    """
+
+    def __init__(self, send_step: Callable[[Step], object] | None = None) -> None:
+        self._send_step = send_step
         self._steps: list[Step] = []
         self.items: list[Item] = []
 
@@ -60,16 +66,19 @@ class TurnReport:
         began: datetime | None = None,
     ) -> None:
         """Record a step. began: when it began, with a time zone; it ends now."""
-        self._steps.append(
-            content.step(
-                (_clean(name) or kind)[:STEP_NAME_CHARS_MAX],
-                kind=kind,
-                input=_text(given),
-                output=_text(output),
-                start_time=began,
-                duration=None if began is None else max(datetime.now(UTC) - began, timedelta()),
-            )
+        step = content.step(
+            (_clean(name) or kind)[:STEP_NAME_CHARS_MAX],
+            kind=kind,
+            input=_text(given),
+            output=_text(output),
+            start_time=began,
+            duration=None if began is None else max(datetime.now(UTC) - began, timedelta()),
         )
+        # Only the attempt that asks for an approval may report that it did.
+        if self._send_step is None or kind == APPROVAL_STEP:
+            self._steps.append(step)
+        else:
+            self._send_step(step)
 
     def add_item(self, item: Item) -> None:
         """Add an item to the answer. One that does not fit is left out, and logged."""
