@@ -79,6 +79,7 @@ class Program:
 
     make: returns RoutedRuns for a client and a script. module: the test module, whose `approving`
     does the same for approval_stories: it also takes the folder in which runs and refunds are kept.
+    after_a_kill: how a turn ends whose worker died once an approved tool had run.
     """
 
     example: str
@@ -86,6 +87,7 @@ class Program:
     make: Callable[[Any, Script], Any]
     module: str = ""
     approving: Callable[..., Any] | None = None
+    after_a_kill: str = "FAILURE"
 
 
 def transfer(agent_id: str, **words: str) -> CallTool:

@@ -19,6 +19,7 @@ from tests.integrations.approval_stories import *  # noqa: F403 - as stories
 from tests.integrations.approval_stories import refund_into
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
+from tests.integrations.worker_stories import *  # noqa: F403 - as stories
 
 # ADK's names are identifiers.
 NAMES = {agent_id: agent_id for agent_id in RULES} | {"vat": "iva"}
@@ -96,9 +97,9 @@ def runner_of(root, sessions=None):
     return Runner(agent=root, app_name="tax", session_service=service)
 
 
-def approving(client, script, place, *, in_memory=False):
+def approving(client, script, place, *, in_memory=False, ask=True):
     """Return a tree of which the invoice desk has a tool that needs a confirmation."""
-    refund = FunctionTool(refund_into(place), require_confirmation=True)
+    refund = FunctionTool(refund_into(place), require_confirmation=ask)
     root = tree_of(script, invoices={"tools": [refund]})
     sessions = None if in_memory else SqliteSessionService(str(place / "sessions.db"))
     return RoutedRunner(client, runner_of(root, sessions))

@@ -27,6 +27,7 @@ from tests.integrations.approval_stories import *  # noqa: F403 - as stories
 from tests.integrations.approval_stories import desk_script, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, QUESTION, RULES, Program, Say, Script, Seen, Show
+from tests.integrations.worker_stories import *  # noqa: F403 - as stories
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -105,21 +106,38 @@ def graph_of(script, *, tools=None, checkpointer=None, middleware=()):
     return swarm.compile(checkpointer=checkpointer)
 
 
+class AnyLoopSaver(SqliteSaver):
+    """A saver for event loops too; its calls are short."""
+
+    async def aget_tuple(self, config):
+        return self.get_tuple(config)
+
+    async def aput(self, *given):
+        return self.put(*given)
+
+    async def aput_writes(self, *given, **named):
+        self.put_writes(*given, **named)
+
+
+WORKER_OPTIONS = {"durability": "sync"}
+"""A tool that has run is in the checkpoint before the model is called again."""
+
+
 def memory_of(place, *, in_memory):
     """Return a checkpointer."""
     if in_memory:
         return InMemorySaver()
-    return SqliteSaver(sqlite3.connect(place / "checkpoints.db", check_same_thread=False))
+    return AnyLoopSaver(sqlite3.connect(place / "checkpoints.db", check_same_thread=False))
 
 
-def approving(client, script, place, *, in_memory=False, mode="per_call"):
+def approving(client, script, place, *, in_memory=False, ask=True, mode="per_call"):
     """Return a swarm of which the invoice desk has a tool that LangChain's middleware guards."""
     guard = HumanInTheLoopMiddleware(interrupt_on={"refund": True}, interrupt_mode=mode)
     graph = graph_of(
         script,
         tools={"invoices": [tool(refund_into(place))]},
         checkpointer=memory_of(place, in_memory=in_memory),
-        middleware=[guard],
+        middleware=[guard] if ask else [],
     )
     return RoutedGraph(client, graph)
 
@@ -133,6 +151,7 @@ def program():
         make=lambda client, script: RoutedGraph(client, graph_of(script)),
         module=__name__,
         approving=approving,
+        after_a_kill="PROCEED",
     )
 
 

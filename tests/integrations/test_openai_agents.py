@@ -21,6 +21,7 @@ from tests.integrations.approval_stories import *  # noqa: F403 - as stories
 from tests.integrations.approval_stories import desk_script, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, REQUEST_ID, RULES, Program, Say, Script, Seen, Show
+from tests.integrations.worker_stories import *  # noqa: F403 - as stories
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -97,10 +98,10 @@ def agents_of(script, *, tools=None, **handoffs):
     ]
 
 
-def approving(client, script, place, *, in_memory=False):
+def approving(client, script, place, *, in_memory=False, ask=True):
     """Return agents of which the invoice desk has a tool that needs an approval."""
     del in_memory
-    refund = function_tool(refund_into(place), needs_approval=True)
+    refund = function_tool(refund_into(place), needs_approval=ask)
     agents = agents_of(script, tools={"invoices": [refund]})
     return RoutedAgents(client, agents, kept_runs=FileKeptRuns(place / "runs"))
 
@@ -179,7 +180,7 @@ async def test_run_that_is_not_kept_any_more_is_an_error_and_not_begun_again(
 ):
     """What was approved may have been executed by a process that died: nothing is repeated."""
     client.set_active_agent(session, "invoices", user_id="ana")
-    refund = function_tool(refund_into(tmp_path), needs_approval=True)
+    refund = function_tool(refund_into(tmp_path), needs_approval=ask)
     routed = RoutedAgents(
         client,
         agents_of(desk_script(), tools={"invoices": [refund]}),

@@ -29,6 +29,7 @@ from tests.integrations.approval_stories import *  # noqa: F403 - as stories
 from tests.integrations.approval_stories import refund_into
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
+from tests.integrations.worker_stories import *  # noqa: F403 - as stories
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -107,10 +108,10 @@ def agents_of(script, *, tools=None):
     ]
 
 
-def approving(client, script, place, *, in_memory=False):
+def approving(client, script, place, *, in_memory=False, ask=True):
     """Return agents of which the invoice desk has a tool that needs an approval."""
     del in_memory
-    refund = Tool(refund_into(place), requires_approval=True)
+    refund = Tool(refund_into(place), requires_approval=ask)
     agents = agents_of(script, tools={"invoices": [refund]})
     return RoutedAgents(client, agents, kept_runs=FileKeptRuns(place / "runs"))
 

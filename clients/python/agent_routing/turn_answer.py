@@ -1,6 +1,7 @@
 """The answer of a worker's turn: given under the turn's lease, and at most once.
 
-Rule: an answer that the service refuses leaves the turn open, so that the function can give another.
+Rule: an answer that the service refuses leaves the turn open, so that the function can give
+another.
 """
 
 from __future__ import annotations

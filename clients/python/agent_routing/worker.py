@@ -328,7 +328,7 @@ class Worker:
         """Answer one turn, or leave it to another attempt. Never raises but when cancelled."""
         reports = TurnReports(partial(self._say, client, item), item.steps_known)
         turn = InboxTurn(item, reports, TurnAnswer(client, item, reports))
-        working = asyncio.create_task(self._answer(client, turn), name="agent function")
+        working = asyncio.create_task(self._answer(turn), name="agent function")
         keeping = asyncio.create_task(self._keep(client, turn), name="inbox lease")
         try:
             await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
@@ -356,7 +356,7 @@ class Worker:
             await asyncio.gather(working, keeping, return_exceptions=True)
             await turn.reports.stop()
 
-    async def _answer(self, client: AsyncClient, turn: InboxTurn) -> None:
+    async def _answer(self, turn: InboxTurn) -> None:
         """Run an agent's function and report what it returned."""
         function: Any = self._functions[turn.agent_id]
         with working_span(turn.dispatch, turn.session_id):

@@ -20,6 +20,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from agent_framework import (
@@ -42,10 +43,22 @@ from agent_routing import content
 from agent_routing.errors import RoutingError
 from agent_routing.integrations import agent_tools, steps
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
+from agent_routing.integrations.kept_runs import FileKeptRuns, KeptRuns, taken
 from agent_routing.integrations.routed_run import Said
 from agent_routing.integrations.routed_runs import CameTo, RoutedRuns
 from agent_routing.integrations.routed_turn import RoutedTurn
-from agent_routing.integrations.steps import AnyClient, Segment, Steps
+from agent_routing.integrations.steps import AnyClient, Calls, Segment, Steps, Work
+from agent_routing.integrations.workflow_approvals import (
+    REFUSALS_MAX,
+    KeptWorkflow,
+    LastCheckpoint,
+    Rejections,
+    Waiting,
+    ask_first,
+    decide_first,
+    kept_workflow,
+    requests_of,
+)
 
 _SOURCE: Final = "agent_routing"
 """The source of what the adapter adds to a run."""
@@ -58,17 +71,46 @@ _HANDOFF_PREFIX: Final = "handoff_to_"
 _HANDOFF_CHARS_MAX: Final = 64
 """Of those tools' names; other characters than letters, digits, _ and - are replaced by _."""
 
-_APPROVAL: Final = "function_approval_request"
-
 Build = Callable[[HandoffBuilder], HandoffBuilder]
 """Completes a builder that has the participants and the start agent."""
 
 
 @dataclass(frozen=True, slots=True)
-class _WorkflowRun(Segment):
-    """A run of a workflow that starts at an agent. replies: by agent, as they come."""
+class _Continued:
+    """A workflow that waited, with the decisions about it."""
 
+    kept: KeptWorkflow
+    waiting: Waiting
+
+    @property
+    def agent(self) -> str:
+        """The agent by whose run the workflow began."""
+        return self.kept.agent
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkflowRun(Segment):
+    """A run of a workflow that starts at an agent, or goes on. replies: by agent, as they come.
+
+    rejections: texts for the model, by the id of the call that was rejected.
+    """
+
+    continued: _Continued | None = None
     replies: dict[str, AgentResponse] = field(default_factory=dict)
+    rejections: dict[str, str] = field(default_factory=dict)
+    storage: LastCheckpoint = field(default_factory=LastCheckpoint)
+    refused: list[object] = field(default_factory=list)
+
+    def refusals(self, requests: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what the workflow gets if it cannot wait for approvals; None: it has ended."""
+        reason = self.turn.no_approval
+        if not reason or not requests or len(self.refused) >= REFUSALS_MAX:
+            return None
+        self.refused.append(requests)
+        decisions = dict.fromkeys(requests, reason)
+        waiting = Waiting(None, requests)
+        self.rejections.update(waiting.rejections(decisions))
+        return waiting.responses(decisions)
 
 
 class RoutedHandoffs(RoutedRuns):
@@ -80,7 +122,8 @@ class RoutedHandoffs(RoutedRuns):
     transfer_to_agent. run_options: for Workflow.run(), such as function_invocation_kwargs; the
     methods' options= override them.
 
-    A tool that needs an approval ends the turn as failed: runs are not kept.
+    kept_runs: where workflows wait for an approval; default: a folder of this user on this machine
+    (FileKeptRuns).
     """
 
     def __init__(
@@ -90,6 +133,7 @@ class RoutedHandoffs(RoutedRuns):
         *,
         build: Build | None = None,
         run_options: Mapping[str, Any] | None = None,
+        kept_runs: KeptRuns | None = None,
     ) -> None:
         self._agents = {agent.name or "": agent for agent in agents}
         if "" in self._agents:
@@ -97,6 +141,7 @@ class RoutedHandoffs(RoutedRuns):
         super().__init__(client, self._agents)
         self._build = build
         self._run_options = dict(run_options or {})
+        self._kept_runs = kept_runs or FileKeptRuns()
 
     async def _segment(self, segment: Segment) -> Said:
         return await steps.run(self._client, self._runs(segment), self._workflow_run)
@@ -113,48 +158,95 @@ class RoutedHandoffs(RoutedRuns):
             yield event
 
     async def _workflow_run(self, run: Segment) -> Any:
-        workflow, messages, options = self._workflow(run)
-        return await workflow.run(messages, **options)
+        assert isinstance(run, _WorkflowRun)
+        workflow, given, options = await self._workflow(run)
+        result = await workflow.run(**given, **options)
+        while (refused := run.refusals(requests_of(result))) is not None:
+            result = await workflow.run(responses=refused, **options)
+        return result
 
     async def _workflow_stream(self, run: Segment, came_to: CameTo) -> AsyncIterator[Any]:
-        workflow, messages, options = self._workflow(run)
-        events = workflow.run(messages, stream=True, **options)
-        async for event in events:
-            yield event
-        came_to(await events.get_final_response())
+        assert isinstance(run, _WorkflowRun)
+        workflow, given, options = await self._workflow(run)
+        refused: Any = {}
+        result: Any = None
+        while refused is not None:
+            events = workflow.run(stream=True, **given, **options)
+            async for event in events:
+                yield event
+            result = await events.get_final_response()
+            refused = run.refusals(requests_of(result))
+            given = {"responses": refused}
+        came_to(result)
 
     def _runs(self, segment: Segment) -> Steps[Said]:
         """Run a workflow for the dispatched agent, and others for agents that it transfers to."""
         turn, name = segment.turn, segment.name
+        continued = yield from self._continued(turn)
+        if continued is not None:
+            name = continued.agent
+            requests = continued.waiting.requests
+            assert turn.decided is not None
+            if not decide_first(requests, continued.kept, turn.decided):
+                yield from self._keep(turn, requests, continued.kept)
+                return Said("", None)
         while True:
-            run = _WorkflowRun(name, turn)
+            run = _WorkflowRun(name, turn, continued)
             result = yield run
-            for event in result.get_request_info_events():
-                if getattr(event.data, "type", "") == _APPROVAL:
-                    called = event.data.function_call.name
-                    raise RuntimeError(
-                        f"tool {called} needs an approval, which this adapter does not support: set"
-                        " its approval_mode to never_require, or use the client's calls"
-                    )
+            if (requests := requests_of(result)) and not turn.no_approval:
+                kept = yield _in_a_loop(kept_workflow, name, run.storage.checkpoint)
+                yield from self._keep(turn, requests, kept)
+                return _said(run.replies[turn.program.names.by_id[turn.holder_id]], result, turn)
             holder = turn.program.names.by_id[turn.holder_id]
             # A handoff of the workflow has run its target already.
             if holder in run.replies:
                 return _said(run.replies[holder], result, turn)
             if holder == name:
                 return Said("", result)
-            name = holder
+            name, continued = holder, None
 
-    def _workflow(self, run: Segment) -> tuple[Any, list[Message], dict[str, Any]]:
-        """Return a workflow that starts at an agent, its input, and options of its run."""
-        assert isinstance(run, _WorkflowRun)
+    def _continued(self, turn: RoutedTurn) -> Calls[_Continued | None]:
+        """Return the workflow that a decision is about; None for any other turn.
+
+        Raises ApprovedRunLost.
+        """
+        if turn.decided is None:
+            return None
+        requests = yield from turn.paused_requests()
+        if not requests:
+            return None
+        state = yield Work(partial(taken, self._kept_runs, turn.run.session_id, requests[0]))
+        kept = KeptWorkflow.read(state)
+        waiting: Waiting = yield _in_a_loop(kept.load)
+        return _Continued(kept, waiting)
+
+    def _keep(
+        self, turn: RoutedTurn, requests: Mapping[str, Any], kept: KeptWorkflow
+    ) -> Calls[None]:
+        """Keep a workflow, and end the turn with the first call that waits."""
+        yield Work(partial(self._kept_runs.save, turn.run.session_id, turn.key, kept.text()))
+        ask_first(turn, requests, kept)
+
+    async def _workflow(self, run: _WorkflowRun) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """Return a workflow that starts at an agent, its input, and options of its runs."""
         names = self._agents if self._build else (run.name,)
         copies = {name: self._copy(name, run) for name in names}
         builder = HandoffBuilder(participants=list(copies.values()))
         builder = builder.with_start_agent(copies[run.name])
         if self._build is not None:
             builder = self._build(builder)
-        options = {**self._run_options, **run.turn.options}
-        return builder.build(), [_user_message(run.turn)], options
+        options = {**self._run_options, **run.turn.options, "checkpoint_storage": run.storage}
+        workflow = builder.build()
+        if run.continued is None:
+            return workflow, {"message": [_user_message(run.turn)]}, options
+        waiting, decisions = run.continued.waiting, run.continued.kept.decisions
+        run.rejections.update(waiting.rejections(decisions))
+        run.storage.checkpoint = waiting.checkpoint
+        given = {
+            "checkpoint_id": waiting.checkpoint.checkpoint_id,
+            "responses": waiting.responses(decisions),
+        }
+        return workflow, given, options
 
     def _copy(self, name: str, run: _WorkflowRun) -> Agent[Any]:
         """Return an agent of the program with what this run adds to it."""
@@ -164,7 +256,7 @@ class RoutedHandoffs(RoutedRuns):
         agent.require_per_service_call_history_persistence = True
         agent.context_providers = [*agent.context_providers, provider]
         own = _Past(self._client, run, name)
-        agent.middleware = [*(agent.middleware or ()), own]
+        agent.middleware = [*(agent.middleware or ()), own, Rejections(run.rejections)]
         return agent
 
 
@@ -175,7 +267,9 @@ class _Past(AgentMiddleware):
         self._client = client
         self._run = run
         self._name = name
-        self._has_run = False
+        # A workflow that goes on has its input, and what happened since.
+        holder = run.turn.program.names.by_id[run.turn.holder_id]
+        self._has_run = run.continued is not None and name == holder
 
     async def process(
         self, context: AgentContext, call_next: Callable[[], Awaitable[None]]
@@ -294,6 +388,11 @@ class _Calls(FunctionMiddleware):
             return turn.consult(self._name, target, given.get("question", ""))
         words = {key: given.get(key, "") for key in ("reason", "context", "message", "mode")}
         return await self._hand_over(target, words) or f"handed over to {target}"
+
+
+def _in_a_loop(function: Callable[..., Any], *given: Any) -> Work:
+    """Return a step that awaits a coroutine function, in a thread with or without an event loop."""
+    return Work(lambda: asyncio.run(function(*given)))
 
 
 def _tool(name: str, description: str, parameters: Iterable[agent_tools.Parameter]) -> FunctionTool:

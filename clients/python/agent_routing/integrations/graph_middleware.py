@@ -234,7 +234,7 @@ def _hand_over(turn: RoutedTurn, request: ToolCallRequest, target: str) -> steps
 def _handed_over(
     turn: RoutedTurn, result: ToolMessage | Command[Any]
 ) -> ToolMessage | Command[Any]:
-    """Return what follows an accepted handoff; in a worker the run ends, as the target has its own."""
+    """Return what follows an accepted handoff: in a worker the run ends, as the target has one."""
     if not turn.is_worked or not isinstance(result, Command):
         return result
     return Command(goto=END, graph=Command.PARENT, update=result.update)

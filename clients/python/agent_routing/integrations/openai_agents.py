@@ -312,11 +312,11 @@ class _Prepared:
         """Return the handoffs of a worker's agent as tools: they end its run."""
         if not self._turn.is_worked:
             return []
-        tools = [self._as_tool(original.name, each) for each in self._handoffs(original)]
+        tools = [self._as_tool(each) for each in self._handoffs(original)]
         self.ending.update(tool.name for tool in tools)
         return tools
 
-    def _as_tool(self, from_name: str, given: Any) -> FunctionTool:
+    def _as_tool(self, given: Any) -> FunctionTool:
         """Return a handoff as a tool."""
 
         async def invoke(context: Any, arguments: str) -> str:

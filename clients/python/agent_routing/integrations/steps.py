@@ -39,7 +39,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """A coroutine function, for sequences of an event loop alone. Its result is that of the step."""
+    """A coroutine function, for sequences of an event loop. Its result is that of the step."""
 
     function: Callable[[], Awaitable[Any]]
 
