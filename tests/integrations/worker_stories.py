@@ -66,7 +66,7 @@ async def test_steps_of_a_worker_are_seen_before_its_answer(program, inboxes, se
         routed = program.approving(client, script, tmp_path, in_memory=True, ask=False)
         async with working(routed, client):
             asked = await client.ask("refund 5", session_id=session, wait=60, **ANA)
-        assert asked.text == "The tool says: refunded 5"
+        assert "refunded 5" in asked.text
         kinds, reported = [], []
         async for watched in client.watch_session(
             session, user_id="ana", after_revision=0, include=["STEPS"]
@@ -81,7 +81,8 @@ async def test_steps_of_a_worker_are_seen_before_its_answer(program, inboxes, se
     assert kinds.index("steps_reported") < kinds.index("turn_completed")
     assert [(step.name, step.kind) for step in reported] == [("refund", "tool")]
     (step,) = turn.steps
-    assert (step.name, step.output) == ("refund", "refunded 5")
+    assert step.name == "refund"
+    assert "refunded 5" in step.output
     assert "DE-7" in step.input
     assert refunds(tmp_path) == ["5 to DE-7"]
 
