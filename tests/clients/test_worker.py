@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import agent_routing
-from agent_routing import outcomes
+from agent_routing import errors, outcomes
 from agent_routing.asking import AnswerParts, Asked
 from agent_routing.outcomes import Answer
 from agent_routing.v1 import routing_service_pb2 as pb
@@ -398,3 +398,43 @@ def answered_with(turn):
     """Return what ask() returns for one turn."""
     route = SimpleNamespace(session_id="s", request_id=turn.request_id, reply_text="")
     return Asked(route, (turn,))
+
+
+async def test_a_function_gives_its_answer_and_learns_that_it_was_refused(office, client):
+    """It then gives another one; what it reported in between is there once."""
+    worker = Worker(office.server.address)
+    learnt = []
+
+    @worker.agent("front")
+    async def front(turn):
+        await turn.step("look")
+        with pytest.raises(errors.UnknownAgent):
+            await turn.complete(Answer("", outcomes.handoff("nobody-here")))
+        await turn.step("look again")
+        answered = await turn.complete(Answer("here I am", outcomes.proceed()))
+        learnt.append(answered.text)
+        with pytest.raises(RuntimeError, match="answered already"):
+            await turn.complete(Answer("twice", outcomes.proceed()))
+
+    async with serving_turns(worker):
+        asked = await client.ask("go", session_id="complete-1", user_id="ana")
+    assert learnt == [asked.text] == ["here I am"]
+    assert [step.name for step in asked.turns[0].steps] == ["look", "look again"]
+
+
+async def test_steps_that_do_not_fit_into_an_answer_do_not_cost_it(office, client):
+    """Those that were reported are kept; of the rest the first ones go with the answer."""
+    worker = Worker(office.server.address, attempts=1)
+
+    @worker.agent("front")
+    async def front(turn):
+        for number in range(20):
+            await turn.step(f"step {number}", output="x" * 4_000)
+        return "done"
+
+    async with serving_turns(worker):
+        asked = await client.ask("go", session_id="fitting-1", user_id="ana")
+    assert asked.text == "done"
+    names = [step.name for step in asked.turns[0].steps]
+    assert names == [f"step {number}" for number in range(len(names))]
+    assert len(names) > 10
