@@ -11,7 +11,7 @@ from routing_service.core.commands import CancelTask, Decision
 from routing_service.core.draft import Draft
 from routing_service.core.errors import scope_missing, task_closed, unknown_task
 from routing_service.core.facts import Facts, StoredTaskStatus
-from routing_service.core.session import SessionState
+from routing_service.core.session import SessionState, Task
 
 
 def decide_cancel(draft: Draft, command: CancelTask, facts: Facts) -> Decision:
@@ -21,15 +21,8 @@ def decide_cancel(draft: Draft, command: CancelTask, facts: Facts) -> Decision:
     CLAIMED for a person where another one has claimed it.
     """
     ownership.expire_waits(draft)
+    task = named_task(draft, command.task_id, facts)
     state = draft.state
-    task = state.task
-    if task is None or task.task_id != command.task_id:
-        status = facts.of(StoredTaskStatus)
-        if not status:
-            raise unknown_task(state.session_id, command.task_id)
-        raise task_closed(state.session_id, command.task_id, status)
-    if not task.status.is_open:
-        raise task_closed(state.session_id, task.task_id, task.status.value)
     home_id = draft.registry.home_agent_id
     if command.speaks_for is not None and command.speaks_for.isdisjoint(_holders(state, home_id)):
         raise scope_missing("cancelling a task that another agent has", "admin")
@@ -42,6 +35,22 @@ def decide_cancel(draft: Draft, command: CancelTask, facts: Facts) -> Decision:
         previous_agent=previous,
         agent_id=home_id,
     )
+
+
+def named_task(draft: Draft, task_id: str, facts: Facts) -> Task:
+    """Return the open task that a call names: that of the draft. Raises UNKNOWN_TASK, TASK_CLOSED.
+
+    The draft is seen from it already if it is parked.
+    """
+    task, session_id = draft.state.task, draft.state.session_id
+    if task is None or task.task_id != task_id:
+        status = facts.of(StoredTaskStatus)
+        if not status:
+            raise unknown_task(session_id, task_id)
+        raise task_closed(session_id, task_id, status)
+    if not task.status.is_open:
+        raise task_closed(session_id, task_id, task.status.value)
+    return task
 
 
 def _holders(state: SessionState, home_id: str) -> set[str]:

@@ -85,7 +85,8 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
 
     initiator: None = derived from the source: SUPERVISOR for the home agent, else AGENT.
     suggestion_id: the offer that the user accepts by it; new_task_id, child_seed: unused ids for
-    that. subject: the signed-in caller, "" without sign-in.
+    that. subject: the signed-in caller, "" without sign-in. task_id: whose agent it is about; "" =
+    that of the turn, or else the one in the foreground.
     """
 
     request_id: str
@@ -103,6 +104,7 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
     new_task_id: str = ""
     child_seed: str = ""
     subject: str = ""
+    task_id: str = ""
 
 
 class ClearActiveAgent(msgspec.Struct, frozen=True):
@@ -110,6 +112,7 @@ class ClearActiveAgent(msgspec.Struct, frozen=True):
 
     speaks_for: the agents of the runtime that asks; one of them must be active or be the home
     agent. None = the caller is not a runtime. subject: the signed-in caller, "" without sign-in.
+    task_id: whose agent is to go; "" = that of the foreground.
     """
 
     request_id: str
@@ -117,16 +120,22 @@ class ClearActiveAgent(msgspec.Struct, frozen=True):
     reason: str = ""
     speaks_for: frozenset[str] | None = None
     subject: str = ""
+    task_id: str = ""
+    stickiness_enabled: bool = True
 
 
 class CancelTask(msgspec.Struct, frozen=True):
-    """Cancel an open task. speaks_for: as of a clear; one of them must have the task."""
+    """Cancel an open task. speaks_for: as of a clear; one of them must have the task.
+
+    subject: as of a clear.
+    """
 
     request_id: str
     task_id: str
     reason: str = ""
     speaks_for: frozenset[str] | None = None
     subject: str = ""
+    stickiness_enabled: bool = True
 
 
 class AnyOutcome(msgspec.Struct, frozen=True):
@@ -324,6 +333,7 @@ class Abandon(msgspec.Struct, frozen=True):
     agent_id: str
     dispatched_us: int
     request_id: str
+    stickiness_enabled: bool = True
 
 
 class Erase(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from routing_service.core import events as ev
 from routing_service.core import ownership, strands
 from routing_service.core.abandon import decide_abandon
-from routing_service.core.cancel_task import decide_cancel
+from routing_service.core.cancel_task import decide_cancel, named_task
 from routing_service.core.case import Case, open_case
 from routing_service.core.claims import check_runtime, decide_claims
 from routing_service.core.commands import (
@@ -93,7 +93,7 @@ def decide_case(case: Case, facts: Facts) -> Decided:
         case SetActiveAgent():
             decision = decide_set_active(draft, command, facts, is_new=case.is_new)
         case ClearActiveAgent():
-            decision = _decide_clear(draft, command)
+            decision = _decide_clear(draft, command, facts)
         case CancelTask():
             decision = decide_cancel(draft, command, facts)
         case ResumeTask():
@@ -110,7 +110,7 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             assert_never(command)
     state = draft.state
     if state.apart is not None:
-        decision = strands.finish(draft, command, decision)
+        decision = strands.finish(draft, command, decision, case.origin)
         if not decision.events:
             return Decided(decision, case.origin or draft.before, draft.now_us)
         state = draft.state
@@ -127,8 +127,11 @@ def _decide_erase(draft: Draft, command: Erase, *, is_there: bool) -> Decision:
     return Decision(events=tuple(draft.events))
 
 
-def _decide_clear(draft: Draft, command: ClearActiveAgent) -> Decision:
+def _decide_clear(draft: Draft, command: ClearActiveAgent, facts: Facts) -> Decision:
     """Return to the home agent. A session that is clear already is not written."""
+    if command.task_id:
+        ownership.expire_waits(draft)
+        named_task(draft, command.task_id, facts)
     state = draft.state
     previous = state.active_id
     home_id = draft.registry.home_agent_id

@@ -238,7 +238,7 @@ def _may_hold_marker(command: CompleteTurn) -> bool:
     return bool(command.items) and any(may_hold_marker(i.text or "") for i in command.items)
 
 
-def _needs_of_handoff(case: Case, command: SetActiveAgent, _: Facts) -> list[Fact[Any]]:
+def _needs_of_handoff(case: Case, command: SetActiveAgent, found: Facts) -> list[Fact[Any]]:
     before = case.draft.before
     needed: list[Fact[Any]] = []
     turn_id = command.turn_request_id
@@ -248,14 +248,21 @@ def _needs_of_handoff(case: Case, command: SetActiveAgent, _: Facts) -> list[Fac
             needed.append(PastTurn(turn_id))
     if command.suggestion_id and before.suggestion is not None:
         needed.append(OfferedMessage(before.suggestion.message_revision))
-    return needed
+    return [*needed, *_needs_of_task(case, command, found)] if command.task_id else needed
+
+
+def _needs_of_clear(case: Case, command: ClearActiveAgent, found: Facts) -> list[Fact[Any]]:
+    return _needs_of_task(case, command, found) if command.task_id else []
 
 
 def _needs_format(_case: Case, _command: KeepTurn | ClaimTurn, _: Facts) -> list[Fact[Any]]:
     return [StoreFormat()]
 
 
-def _needs_of_task(case: Case, command: ResumeTask | CancelTask, _: Facts) -> list[Fact[Any]]:
+_NamesTask = ResumeTask | CancelTask | SetActiveAgent | ClearActiveAgent
+
+
+def _needs_of_task(case: Case, command: _NamesTask, _: Facts) -> list[Fact[Any]]:
     task = case.draft.before.task
     if task is not None and task.task_id == command.task_id:
         return []
@@ -281,7 +288,7 @@ _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     ReleaseTurn: _needs_nothing,
     ResumeTask: _needs_of_task,
     CancelTask: _needs_of_task,
-    ClearActiveAgent: _needs_nothing,
+    ClearActiveAgent: _needs_of_clear,
     ReportDegraded: _needs_nothing,
     Expire: _needs_of_expiry,
     Abandon: _needs_nothing,

@@ -40,7 +40,12 @@ from routing_service.core.facts import (
 )
 from routing_service.core.keep_turn import WORK_FORMAT, check_format
 from routing_service.core.people import is_with_person
-from routing_service.core.queued_messages import Blocker, is_next_due, queue_message
+from routing_service.core.queued_messages import (
+    Blocker,
+    blocking_turn,
+    is_next_due,
+    queue_message,
+)
 from routing_service.core.registry import OPEN_TURNS_MAX
 from routing_service.core.route_lines import AWAY_LINE, Arrival, choose_line, why_away
 from routing_service.core.session import OPEN_STATUSES, OpenSuggestion, OpenTurn
@@ -154,6 +159,8 @@ def _behind(case: Case, command: RouteMessage, facts: Facts) -> Decision | None:
     Raises TURN_OPEN.
     """
     assert case.blocked_by is not None
+    if command.task_id:
+        _check_task(case.draft, facts, command.task_id)
     if not case.draft.registry.double_text_queues:
         raise _double_text(case.draft, case.blocked_by)
     if facts.of(StoreFormat) < WORK_FORMAT:
@@ -197,6 +204,10 @@ def _decide_command(case: Case, command: RouteMessage, facts: Facts) -> Decision
         new_task_id=command.new_task_id,
     )
     plan = None
+    if parsed.name == "task" and answered.dispatch_to and _must_wait(draft):
+        # It overtakes no turn that a worker may be at work on.
+        waits = queue_message(draft, replace(command, text=answered.text))
+        return replace(waits, reply=answered.reply)
     if answered.dispatch_to:
         wanted = command.task_id
         if parsed.name == "reset" and not draft.state.open_task:
@@ -220,6 +231,14 @@ def _decide_command(case: Case, command: RouteMessage, facts: Facts) -> Decision
         reply=answered.reply,
         verdicts=answered.verdicts,
     )
+
+
+def _must_wait(draft: Draft) -> bool:
+    """Say whether a message for the task that came forward waits behind its turn."""
+    state, registry = draft.state, draft.registry
+    if not registry.double_text_queues or state.paused or is_with_person(state, registry):
+        return False
+    return blocking_turn(state, registry) is not None
 
 
 def accept_suggestion(
@@ -340,30 +359,40 @@ def _double_text(draft: Draft, live: Blocker) -> RoutingError:
     )
 
 
+def _check_task(draft: Draft, facts: Facts, wanted: str) -> None:
+    """Refuse a message that names a task which is closed, or another than the open one.
+
+    Raises TASK_CLOSED, TASK_OPEN, TASKS_OPEN, STORE_FORMAT.
+    """
+    latest = draft.state.task
+    is_latest = latest is not None and wanted == latest.task_id
+    status = latest.status.value if latest and is_latest else facts.of(StoredTaskStatus)
+    if status and not TaskStatus(status).is_open:
+        raise task_closed(draft.state.session_id, wanted, status)
+    if latest is None or is_latest or latest.status not in OPEN_STATUSES:
+        return
+    if draft.registry.begins_tasks:
+        check_format(draft, facts.of(StoreFormat), "several open tasks")
+        if (refusal := strands.why_not_begun(draft, wanted)) is not None:
+            raise refusal
+    raise RoutingError(
+        Reason.TASK_OPEN,
+        f'task "{latest.task_id}" is open in this session, the request names "{wanted}"; '
+        "finish or reset the open one first, or leave task_id out to join it",
+        metadata={
+            "session_id": draft.state.session_id,
+            "open_task_id": latest.task_id,
+            "task_id": wanted,
+        },
+    )
+
+
 def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -> str:
     """Return the task that the message belongs to; a new one is begun if none is open."""
-    latest = draft.state.task
     if wanted:
-        is_latest = latest is not None and wanted == latest.task_id
-        status = latest.status.value if latest and is_latest else facts.of(StoredTaskStatus)
-        if status and not TaskStatus(status).is_open:
-            raise task_closed(draft.state.session_id, wanted, status)
+        _check_task(draft, facts, wanted)
+    latest = draft.state.task
     if latest is not None and latest.status in OPEN_STATUSES:
-        if wanted and wanted != latest.task_id:
-            if draft.registry.begins_tasks:
-                check_format(draft, facts.of(StoreFormat), "several open tasks")
-                if (refusal := strands.why_not_begun(draft, wanted)) is not None:
-                    raise refusal
-            raise RoutingError(
-                Reason.TASK_OPEN,
-                f'task "{latest.task_id}" is open in this session, the request names "{wanted}"; '
-                "finish or reset the open one first, or leave task_id out to join it",
-                metadata={
-                    "session_id": draft.state.session_id,
-                    "open_task_id": latest.task_id,
-                    "task_id": wanted,
-                },
-            )
         return latest.task_id
     task_id = wanted or draft.state.next_task_id or command.new_task_id
     draft.add(

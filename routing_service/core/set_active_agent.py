@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from routing_service.core import ownership, suggestions
+from routing_service.core.cancel_task import named_task
 from routing_service.core.case import is_mid_task
 from routing_service.core.claims import check_claimant
 from routing_service.core.commands import Decision, RouteMessage, SetActiveAgent
@@ -20,6 +21,7 @@ from routing_service.core.kept_moves import holds_meanwhile, settle_session
 from routing_service.core.refusals import refuse_handoff
 from routing_service.core.route_message import accept_suggestion
 from routing_service.core.session import OpenSuggestion, OpenTurn
+from routing_service.core.strand_fold import apart_of, every_open_turn
 from routing_service.core.turn_ids import child_request_id
 from routing_service.core.vocabulary import HandoffMode, Initiator
 
@@ -45,6 +47,8 @@ def decide_set_active(
     if command.stickiness_enabled:
         settle_session(draft)
     turn = _find_turn(draft, command, facts)
+    if command.task_id:
+        _check_task(draft, command, facts)
     if not command.turn_request_id:
         # Inside a turn the agent was answered in time, even if its time-out has passed since.
         ownership.expire_ownership(draft)
@@ -98,6 +102,20 @@ def decide_set_active(
         verdicts=verdicts,
         agent_id=target_id,
     )
+
+
+def _check_task(draft: Draft, command: SetActiveAgent, facts: Facts) -> None:
+    """Refuse a task that is not open, or not that of the turn."""
+    task = named_task(draft, command.task_id, facts)
+    aside = apart_of(draft.state).aside
+    turns = (*every_open_turn(draft.state), *(aside.open_turns if aside else ()))
+    for turn in turns:
+        if turn.request_id == command.turn_request_id and turn.task_id != task.task_id:
+            raise invalid_field(
+                "task_id",
+                f'is "{task.task_id}", and request "{turn.request_id}" is of task '
+                f'"{turn.task_id}"; leave task_id out, or name that one',
+            )
 
 
 def _find_turn(draft: Draft, command: SetActiveAgent, facts: Facts) -> OpenTurn | None:

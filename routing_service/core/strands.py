@@ -15,9 +15,11 @@ from routing_service.core import events as ev
 from routing_service.core.commands import (
     Abandon,
     CancelTask,
+    ClearActiveAgent,
     Command,
     CompleteTurn,
     Decision,
+    Expire,
     KeepTurn,
     ResumeTask,
     RouteMessage,
@@ -60,8 +62,11 @@ def chosen_task(state: SessionState, command: Command) -> str:
             return strand.task_id if strand else ""
         case CompleteTurn() | KeepTurn() | Abandon():
             request_id = command.request_id
-        case SetActiveAgent():
-            request_id = command.turn_request_id
+        case SetActiveAgent() | ClearActiveAgent():
+            if command.task_id:
+                strand = find_strand(state, command.task_id)
+                return strand.task_id if strand else ""
+            request_id = command.turn_request_id if isinstance(command, SetActiveAgent) else ""
         case _:
             return ""
     if not request_id:
@@ -96,14 +101,15 @@ def is_apart(draft: Draft) -> bool:
     return apart_of(draft.state).aside is not None
 
 
-def put_back(draft: Draft) -> None:
+def put_back(draft: Draft, *, keeps: bool = False) -> None:
     """End the work on a parked task.
 
     A task that is closed leaves with its turns; one with nothing pending is completed by it.
+    keeps: it waits on for the user.
     """
     state = draft.state
     task = state.open_task
-    if task is not None and not is_pending(state):
+    if task is not None and not keeps and not is_pending(state):
         agent_id = state.active_id or state.previous_agent
         draft.add(ev.TaskCompleted(task_id=task.task_id, agent_id=agent_id, summary=""))
     if draft.state.open_task is None:
@@ -299,29 +305,48 @@ def arrive(draft: Draft, command: RouteMessage, *, is_command: bool) -> None:
         park(draft, "message")
 
 
-def finish(draft: Draft, command: Command, decision: Decision) -> Decision:
-    """End a decision of a session with parked tasks."""
+def finish(
+    draft: Draft, command: Command, decision: Decision, origin: SessionState | None
+) -> Decision:
+    """End a decision of a session with parked tasks. origin: of Case."""
     if not decision.events:
         return decision
     if is_apart(draft):
         if len(draft.events) == 1:
             return replace(decision, events=())  # Nothing but the choice.
-        put_back(draft)
-    if isinstance(command, CompleteTurn) and command.stickiness_enabled:
-        _free(draft)
+        # A handoff between turns, and a clear, only say who goes on with the task.
+        moves = isinstance(command, SetActiveAgent) and not command.turn_request_id
+        put_back(draft, keeps=moves or isinstance(command, ClearActiveAgent))
+    if isinstance(command, _FREEING) and command.stickiness_enabled:
+        was_free = origin is not None or is_free(draft.before)
+        if is_free(draft.state) and (isinstance(command, CompleteTurn) or not was_free):
+            decision = _free(draft, command, decision)
     return replace(decision, events=tuple(draft.events))
 
 
-def _free(draft: Draft) -> None:
-    """Bring the oldest question forward if nothing else is left in the foreground."""
-    state = draft.state
-    if state.active is not None or state.open_turns or state.queued:
-        return
-    if state.suggestion or state.paused:
-        return
-    asking = next((s for s in apart_of(state).parked if s.is_locked and not s.paused), None)
-    if asking is not None:
-        bring(draft, asking, "freed")
+_FREEING: Final = (CompleteTurn, SetActiveAgent, ClearActiveAgent, CancelTask, Expire, Abandon)
+"""Commands that may leave nothing in the foreground. A user's own command is none of them: who asks
+for the home agent is not to answer another agent's question next."""
+
+
+def is_free(state: SessionState) -> bool:
+    """Say whether nothing in the foreground has the conversation or waits there."""
+    return not (
+        state.active or state.open_turns or state.queued or state.suggestion or state.paused
+    )
+
+
+def _free(draft: Draft, command: Command, decision: Decision) -> Decision:
+    """Bring the oldest question forward."""
+    parked = apart_of(draft.state).parked
+    asking = next((s for s in parked if s.is_locked and not s.paused), None)
+    if asking is None:
+        return decision
+    bring(draft, asking, "freed")
+    if isinstance(command, ClearActiveAgent | CancelTask):
+        # It gets the next message.
+        return replace(decision, agent_id=draft.state.active_id)
+    return decision
 
 
 def expire_parked(draft: Draft, child_seed: str = "") -> None:

@@ -19,6 +19,8 @@ from routing_service.core.access import Access, refused, refused_erased
 from routing_service.core.case import open_case
 from routing_service.core.commands import (
     Abandon,
+    CancelTask,
+    ClearActiveAgent,
     Command,
     CompleteTurn,
     Erase,
@@ -107,7 +109,7 @@ failed with 6 attempts, none with 20. All attempts with their waits take less th
 
 CONFLICT_WAIT_MAX_S: Final = 0.08
 
-_BY_STICKINESS: Final = (RouteMessage, SetActiveAgent, CompleteTurn)
+_BY_STICKINESS: Final = (RouteMessage, SetActiveAgent, CompleteTurn, ClearActiveAgent, CancelTask)
 """Commands that are decided differently while a tenant's stickiness is off."""
 
 T = TypeVar("T")
@@ -240,7 +242,7 @@ class CommandHandler:
         async with self._cache.hold(key) as hot:
             state = await self._cache.current(key, hot)
             command = Expire(new_uuid7())
-            if state is not None and queued_count(state):
+            if state is not None and (queued_count(state) or state.apart is not None):
                 command = Expire(new_uuid7(), new_uuid7(), await self.sticks(key.tenant, state))
             try:
                 return Expiry(changed=await self._change(key, hot, command, method=""))
@@ -250,7 +252,9 @@ class CommandHandler:
     async def abandon(self, key: SessionKey, place: InboxPlace) -> bool:
         """Give up a turn in an inbox; False if it was not there any more. Raises StoreError."""
         async with self._cache.hold(key) as hot:
-            attempt = partial(self._change, key, hot, Abandon(*place), method="")
+            state = await self._cache.current(key, hot)
+            sticks = state is None or state.apart is None or await self.sticks(key.tenant, state)
+            attempt = partial(self._change, key, hot, Abandon(*place, sticks), method="")
             return await self._until_committed(key, hot, attempt)
 
     async def erase(self, key: SessionKey, reason: str, by: Operator) -> None:

@@ -19,7 +19,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from routing_service.core.commands import Command, CompleteTurn, RouteMessage, SetActiveAgent
+from routing_service.core.commands import (
+    CancelTask,
+    ClearActiveAgent,
+    Command,
+    CompleteTurn,
+    RouteMessage,
+    SetActiveAgent,
+)
 from routing_service.core.people import is_with_person
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
@@ -308,7 +315,7 @@ def switch_entry(operator: Operator, tenant: str, before: Stickiness, new: Switc
 def by_stickiness(
     stickiness: Stickiness,
     call: Call,
-    command: RouteMessage | SetActiveAgent | CompleteTurn,
+    command: RouteMessage | SetActiveAgent | CompleteTurn | ClearActiveAgent | CancelTask,
     state: SessionState | None,
     registry: Registry,
 ) -> Command:

@@ -209,6 +209,7 @@ async def test_every_field_of_a_handoff_arrives(service, connect):
         message="Billing takes over",
         mode=HANDOFF_MODE_INTERLUDE,
         suggestion_id=REQUEST_ID,
+        task_id=TASK_ID,
         expected_revision=3,
         validate_only=True,
     )
@@ -228,6 +229,7 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         user_id="ana",
         request_id=REQUEST_ID,
         scope="session",
+        task_id=TASK_ID,
         reason="start over",
         expected_revision=9,
         validate_only=True,

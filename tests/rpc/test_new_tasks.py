@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.storage.migrate_store import migrate_store
 from tests.rpc.live_service import (
     ask,
@@ -164,6 +165,109 @@ async def test_a_message_that_was_written_before_is_no_answer_to_a_question(serv
     assert went(answer.dispatch) == ("refunds", "FOLLOW_UP_LOCK")
     negative = await refusal(chat.say("hello", shown_revision=-1))
     assert tuple(negative) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+
+
+async def with_a_question(chat):
+    """Let a task ask while another one has the conversation; return both ids."""
+    asked = await waiting(chat)
+    other = await chat.say("orders, please", task_id=fresh_id())
+    resumed = await resume(chat, asked.task_id, asked.request_id)
+    await chat.answer(resumed.dispatch, "To which account?", **ask())
+    assert numbers(await chat.status()) == [(1, "refunds", False)]
+    return asked.task_id, other
+
+
+@pytest.mark.parametrize("how", ["clear", "cancel", "hand over", "time"])
+async def test_a_question_comes_forward_by_whatever_leaves_the_conversation_free(service, how):
+    """By a clear, a cancelled task, a handoff to the supervisor, or a turn that ran out of time."""
+    chat = service.chat()
+    task_id, other = await with_a_question(chat)
+    named = {"session_id": chat.session_id, "user_id": "ana"}
+    if how in ("clear", "hand over"):
+        handed = await chat.answer(other.dispatch, **hand_to("orders"))
+        await chat.answer(handed.next, "Here they are.")
+        assert (await chat.status()).active_agent.agent_id == "orders"
+    if how == "clear":
+        cleared = await service.call("ClearActiveAgent", pb.ClearActiveAgentRequest(**named))
+        assert (cleared.agent.agent_id, cleared.task_id) == ("refunds", other.task_id)
+    elif how == "cancel":
+        wish = pb.CancelTaskRequest(task_id=other.task_id, user_id="ana")
+        assert (await service.call("CancelTask", wish)).agent.agent_id == "refunds"
+    elif how == "hand over":
+        wish = pb.SetActiveAgentRequest(**named, agent_id="front")
+        await service.call("SetActiveAgent", wish)
+    else:
+        service.clock.advance(16 * 60)
+        await service.server._parts.handler.expire(chat.key)
+    assert (await kinds(chat))[-1] == "task_foregrounded"
+    status = await chat.status()
+    assert (status.task.task_id, status.active_agent.agent_id) == (task_id, "refunds")
+    assert (status.locked, numbers(status)) == (True, [])
+
+
+async def test_a_users_own_command_for_the_supervisor_brings_no_question_forward(service):
+    """Who asks for the supervisor is not to answer another agent's question next."""
+    chat = service.chat()
+    task_id, _ = await with_a_question(chat)
+    await chat.say("/reset")
+    status = await chat.status()
+    assert not status.HasField("active_agent")
+    assert [each.task.task_id for each in status.parked_tasks] == [task_id]
+    assert went((await chat.say("hello")).dispatch) == ("front", "NO_ACTIVE_AGENT")
+
+
+async def test_a_parked_task_is_handed_over_and_cleared_by_its_id(service):
+    """It stays parked and open, and the conversation stays as it is."""
+    chat = service.chat()
+    task_id, other = await with_a_question(chat)
+    before = await chat.status()
+    wish = pb.SetActiveAgentRequest(user_id="ana", task_id=task_id, agent_id="orders")
+    moved = await service.call("SetActiveAgent", wish)
+    assert (moved.session_id, moved.task_id) == (chat.session_id, task_id)
+    assert "agent_handoff*" in await kinds(chat)
+    status = await chat.status()
+    assert numbers(status) == [(1, "orders", False)]
+    assert (status.active_agent, status.task.task_id) == (before.active_agent, other.task_id)
+    clear = pb.ClearActiveAgentRequest(
+        session_id=chat.session_id, user_id="ana", task_id=task_id, request_id=fresh_id()
+    )
+    cleared = await service.call("ClearActiveAgent", clear)
+    assert (cleared.task_id, cleared.previous_agent.agent_id) == (task_id, "orders")
+    assert cleared == await service.call("ClearActiveAgent", clear)
+    assert numbers(await chat.status()) == [(1, "front", False)]
+    wish = pb.ClearActiveAgentRequest(
+        user_id="ana", task_id=task_id, scope="CLEAR_SCOPE_SESSION", request_id=fresh_id()
+    )
+    await service.call("ClearActiveAgent", wish)
+    assert await statuses(chat) == {task_id: "CANCELLED", other.task_id: "RUNNING"}
+    assert (await chat.status()).task.task_id == other.task_id
+
+
+async def test_a_handoff_and_a_clear_name_an_open_task_of_the_session(service):
+    """As everywhere: unknown, closed, another user's, and a turn of another task."""
+    chat = service.chat()
+    task_id, other = await with_a_question(chat)
+    closed = await service.chat().say("hello")
+    await service.call("CancelTask", pb.CancelTaskRequest(task_id=closed.task_id, user_id="ana"))
+    cases = (
+        (fresh_id(), "ana", ("NOT_FOUND", "UNKNOWN_TASK")),
+        (closed.task_id, "ana", ("FAILED_PRECONDITION", "TASK_CLOSED")),
+        (task_id, "bob", ("PERMISSION_DENIED", "OWNER_MISMATCH")),
+        ("17", "ana", ("INVALID_ARGUMENT", "INVALID_FIELD")),
+    )
+    for named, user_id, expected in cases:
+        handoff = pb.SetActiveAgentRequest(user_id=user_id, task_id=named, agent_id="orders")
+        clear = pb.ClearActiveAgentRequest(user_id=user_id, task_id=named)
+        assert tuple(await refusal(service.call("SetActiveAgent", handoff))) == expected
+        assert tuple(await refusal(service.call("ClearActiveAgent", clear))) == expected
+    resumed = await chat.say("/task 1 the first")
+    parked = await chat.say("orders?", task_id=other.task_id)
+    for named, turn in ((task_id, parked), (other.task_id, resumed)):
+        handoff = pb.SetActiveAgentRequest(user_id="ana", task_id=named, agent_id="orders")
+        handoff.turn_request_id = turn.request_id
+        mixed = await refusal(service.call("SetActiveAgent", handoff))
+        assert tuple(mixed) == ("INVALID_ARGUMENT", "INVALID_FIELD")
+    assert (await chat.status()).task.task_id == other.task_id
 
 
 async def test_at_the_limit_a_message_joins_and_a_new_id_is_refused(service):

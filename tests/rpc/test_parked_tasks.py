@@ -452,6 +452,36 @@ async def test_messages_wait_behind_the_turn_of_their_own_task(office):
     assert ("is it paid?", "Yes.") in texts
 
 
+async def test_a_message_after_task_waits_behind_the_worker_of_that_task(office):
+    """The task comes forward at once, and what its worker finishes still counts."""
+    chat = office.chat()
+    async with working(office, "refunds", lease_s=3_600) as worker:
+        item, asked = await at_work_in_parked(chat, worker)
+        waits = await chat.say("/task 1 is it paid?")
+        assert (waits.queued, waits.task_id) == (True, asked.task_id)
+        assert waits.reply.text.startswith("You are back with Refunds")
+        assert not waits.HasField("dispatch")
+        assert list((await chat.status()).queued_request_ids) == [waits.request_id]
+        done = await complete(office, item, "It is paid.", **ask())
+        assert outcome_status(done) == "APPLIED"
+        item = await worker.next()
+        assert (item.dispatch.text, item.dispatch.request_id) == ("is it paid?", waits.request_id)
+        await complete(office, item, "Yes.", **finish())
+
+
+async def test_a_message_for_another_task_does_not_wait_behind_this_one(office):
+    """It would join this task later without a word, so it is refused at once."""
+    chat = office.chat()
+    async with working(office, "refunds", lease_s=3_600) as worker:
+        routed = await chat.say("I need a refund")
+        await chat.answer(routed.dispatch, **hand_to("refunds"))
+        item = await worker.next()
+        refused = await refusal(chat.say("another matter", task_id=fresh_id()))
+        assert tuple(refused) == ("FAILED_PRECONDITION", "TASK_OPEN")
+        assert refused.metadata["open_task_id"] == routed.task_id
+        await complete(office, item, "It is paid.", **finish())
+
+
 async def test_what_waits_behind_a_task_that_parks_itself_goes_on(office):
     """The user wrote it in the conversation, which goes on without the task."""
     chat = office.chat()

@@ -79,6 +79,8 @@ def check_change(
     _check_fold(before, decided, registry)
     _check_time(before, decided)
     parked.check_begun(before, command, decided, registry)
+    parked.check_freed(before, command, decided)
+    parked.check_overtaken(before, decided, registry)
     if not parked.has_parked(before, state):
         _check_task(before, state, events, registry)
         _check_command(before, command, decided, registry, facts)
@@ -88,9 +90,8 @@ def check_change(
         if part.events:
             _check_task(part.before, part.after, part.events, registry)
     part = parked.main_part(parts, command, decided.decision)
-    decision = msgspec.structs.replace(
-        decided.decision, events=parked.without_left_task(part.events, events)
-    )
+    left = parked.without_left_task(part, decided.decision)
+    decision = msgspec.structs.replace(decided.decision, events=left)
     seen = msgspec.structs.replace(decided, decision=decision, state=part.after)
     _check_command(part.before, command, seen, registry, facts)
 
@@ -466,9 +467,7 @@ def _check_answer(before: SessionState | None, command: CompleteTurn, decided: D
     assert not _of(events, ev.MessageRouted)
     if decision.status is OutcomeStatus.STORED_ONLY:
         _check_untouched(before, decided.state, "an answer that is only kept moved something")
-        assert not _of(events, ev.AgentHandedOff, ev.TaskFailed)
-        # A parked task ends with its last turn, also where that has just run out of time.
-        assert not _of(events, ev.TaskCompleted) or _of(events, ev.TurnAbandoned)
+        assert not _of(events, ev.AgentHandedOff, ev.TaskCompleted, ev.TaskFailed)
         assert decision.dispatch is None
     if not command.stickiness_enabled:
         _check_untouched(before, decided.state, "an outcome moved while stickiness is off")
@@ -538,7 +537,8 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
     assert decision.queued == bool(_of(events, ev.MessageQueued))
     if decision.queued:
         assert decision.dispatch is None
-        assert decision.reply is None
+        by_task = any(event.command == "task" for event in _of(events, ev.CommandHandled))
+        assert bool(decision.reply) == by_task
         return
     assert decision.dispatch is not None or decision.reply is not None, "a message without answer"
     declined = [event for event in _of(events, ev.SwitchAnswered) if not event.accepted]

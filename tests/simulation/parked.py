@@ -11,11 +11,17 @@ from typing import NamedTuple
 import msgspec
 
 from routing_service.core import events as ev
-from routing_service.core.commands import Command, Decision, RouteMessage
+from routing_service.core.commands import (
+    Command,
+    CompleteTurn,
+    Decision,
+    ResumeTask,
+    RouteMessage,
+)
 from routing_service.core.decide import Decided
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState, Strand, apply_change, evolve
-from routing_service.core.vocabulary import Initiator
+from routing_service.core.vocabulary import Initiator, OutcomeStatus
 
 PARKED_MAX = 8
 QUEUED_MAX = 8
@@ -154,6 +160,48 @@ def check_begun(
         assert not decided.state.stack
 
 
+def check_freed(before: SessionState | None, command: Command, decided: Decided) -> None:
+    """Where a change leaves nothing in the foreground, a parked question takes the place.
+
+    Not for a message: its own command for the home agent is the user's wish.
+    """
+    state = decided.state
+    brought = [e for e in decided.decision.events if isinstance(e, ev.TaskForegrounded)]
+    freed = [event for event in brought if event.cause == "freed"]
+    assert not (freed and isinstance(command, RouteMessage))
+    enabled = getattr(command, "stickiness_enabled", True)
+    assert enabled or not freed, "a question came forward while stickiness is off"
+    if before is None or not enabled or isinstance(command, RouteMessage | ResumeTask):
+        return
+    is_new = not _is_free(before) or isinstance(command, CompleteTurn)
+    if is_new and _is_free(state):
+        asking = [one for one in _parked(state) if one.active and one.active.locked]
+        assert all(one.paused for one in asking), "nothing is left, and a question still waits"
+
+
+def _is_free(state: SessionState) -> bool:
+    """Say whether nobody has the conversation, and nothing is at work or offered there."""
+    waits = (state.active, state.open_turns, state.queued, state.suggestion, state.paused)
+    return not any(waits)
+
+
+def check_overtaken(before: SessionState | None, decided: Decided, registry: Registry) -> None:
+    """With double_text: queue, /task overtakes no turn that a worker may be at work on."""
+    now = before
+    for event in decided.decision.events if before is not None else ():
+        now = evolve(now, event)
+        if isinstance(event, ev.TaskForegrounded) and event.cause == "command":
+            live = now.live_turn
+            if live is None or now.paused or not registry.double_text_queues:
+                return
+            agent = registry.agents.get(live.holder)
+            has_inbox = live.is_delivered or (agent is not None and agent.has_inbox)
+            is_person = bool(now.active) and registry.agents[now.active_id].kind == "human"
+            if has_inbox and not is_person:
+                assert decided.decision.dispatch is None, "a worker's turn was overtaken"
+            return
+
+
 def _as_found(
     before: SessionState, decided: Decided, registry: Registry
 ) -> tuple[SessionState, tuple[ev.Event, ...]]:
@@ -217,15 +265,23 @@ def _is_unseen(state: SessionState, command: RouteMessage) -> bool:
     return asked and command.shown_revision < state.apart.freed_revision
 
 
-def without_left_task(
-    part: tuple[ev.Event, ...], events: tuple[ev.Event, ...]
-) -> tuple[ev.Event, ...]:
-    """Return a part's events without the end of a task whose place a parked one takes."""
+def without_left_task(part: Part, decision: Decision) -> tuple[ev.Event, ...]:
+    """Return a part's events without the end of a task that the answer itself does not end.
+
+    A parked one takes its place, or it is parked and has nothing left to wait for.
+    """
+    events = decision.events
     places = [place for place, e in enumerate(events) if isinstance(e, ev.TaskForegrounded)]
     left = events[places[0] - 1] if places else None
-    if not isinstance(left, ev.TaskCompleted):
-        return part
-    return tuple(event for event in part if event is not left)
+    is_aside = part.before is not None and part.before.apart is not None
+    is_aside = is_aside and part.before.apart.aside is not None
+    is_stored = decision.status is OutcomeStatus.STORED_ONLY
+    return tuple(
+        event
+        for event in part.events
+        if not isinstance(event, ev.TaskCompleted)
+        or not (event is left or (is_aside and is_stored))
+    )
 
 
 def _has(part: Part, *kinds: type[ev.Event]) -> bool:

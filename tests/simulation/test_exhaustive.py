@@ -407,6 +407,28 @@ def route_to_parked() -> Letter:
     return "user: hello, in the parked task", command
 
 
+def clear_parked(scope: ClearScope) -> Letter:
+    """Someone clears the first task that is parked, which stays where it is."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        strand = next(iter(_strands(state)), None)
+        return ClearActiveAgent(ids(), scope, task_id=strand.task_id) if strand else None
+
+    return f"clear {scope.value} of the parked task", command
+
+
+def hand_over_parked(agent_id: str, initiator: Initiator) -> Letter:
+    """A handoff of the first task that is parked, between turns."""
+
+    def command(state: SessionState, ids: Ids) -> Command | None:
+        strand = next(iter(_strands(state)), None)
+        if strand is None:
+            return None
+        return SetActiveAgent(ids(), agent_id, initiator=initiator, task_id=strand.task_id)
+
+    return f"{initiator.value}: parked task to {agent_id}", command
+
+
 def cancel_parked() -> Letter:
     """Someone cancels the first task that is parked."""
 
@@ -581,6 +603,11 @@ BEGINNING_LETTERS = (
     answer("interlude with clerk", HandOff("clerk", mode=HandoffMode.INTERLUDE)),
     ask_approval(),
     clear(ClearScope.ACTIVE_AGENT),
+    clear_parked(ClearScope.ACTIVE_AGENT),
+    clear_parked(ClearScope.SESSION),
+    hand_over_parked("clerk", Initiator.OPERATOR),
+    hand_over_parked("buddy", Initiator.AGENT),
+    route_to_inboxes(),
     in_parked(answer("proceed", Proceed())),
     in_parked(answer("asks for a while", FollowUp(timeout_us=LOCK_TIMEOUT_US))),
     in_parked(resume(ApprovalDecision.APPROVE)),

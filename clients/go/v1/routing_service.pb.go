@@ -662,7 +662,7 @@ type RouteResponse struct {
 	TopicTrace *TopicTrace `protobuf:"bytes,9,opt,name=topic_trace,json=topicTrace,proto3" json:"topic_trace,omitempty"`
 	// The message waits for the answer to the one before: the registry has double_text: queue, and a
 	// worker may be at work. Nothing is dispatched now; message_routed of this request_id follows when the
-	// turn before has ended.
+	// turn before has ended. Comes with a reply if the text followed /task.
 	Queued        bool `protobuf:"varint,10,opt,name=queued,proto3" json:"queued,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -946,7 +946,7 @@ func (x *TopicCandidate) GetConfidence() float64 {
 // A handoff to validate and execute.
 type SetActiveAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required. A new one is created, and belongs to the user.
+	// The session. Required, unless task_id is given. A new one is created, and belongs to the user.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -985,7 +985,11 @@ type SetActiveAgentRequest struct {
 	ExpectedRevision *int64 `protobuf:"varint,13,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
 	// Only evaluate the rules: a refused handoff returns its verdicts instead of an error, nothing is
 	// written or audited, and the request_id is not used up. Default false.
-	ValidateOnly  bool `protobuf:"varint,14,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,14,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// The open task whose agent it is about, which may be parked: it stays parked, and the agent gets the
+	// task's next message. Empty: the task of turn_request_id, or else the one in the foreground. Unknown:
+	// NOT_FOUND, UNKNOWN_TASK; closed: TASK_CLOSED; not that of turn_request_id: INVALID_FIELD.
+	TaskId        string `protobuf:"bytes,15,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1118,6 +1122,13 @@ func (x *SetActiveAgentRequest) GetValidateOnly() bool {
 	return false
 }
 
+func (x *SetActiveAgentRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
 // What the handoff did, or with validate_only would do.
 type SetActiveAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1233,7 +1244,7 @@ func (x *SetActiveAgentResponse) GetDispatch() *Dispatch {
 // A return to the home agent.
 type ClearActiveAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required.
+	// The session. Required, unless task_id is given.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -1247,7 +1258,11 @@ type ClearActiveAgentRequest struct {
 	// REVISION_MISMATCH. Unset: not checked.
 	ExpectedRevision *int64 `protobuf:"varint,6,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
 	// Only return what would change. The revision is then the present one. Default false.
-	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// The open task to clear, which may be parked: the conversation then stays as it is, and the task's
+	// next message goes to the home agent. Empty: the one in the foreground. Unknown: NOT_FOUND,
+	// UNKNOWN_TASK; closed: TASK_CLOSED.
+	TaskId        string `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1331,13 +1346,20 @@ func (x *ClearActiveAgentRequest) GetValidateOnly() bool {
 	return false
 }
 
+func (x *ClearActiveAgentRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
 // What was cleared.
 type ClearActiveAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// The session's latest task, open or not, also the one that scope SESSION cancelled. Empty if
-	// there is none yet.
+	// The task of the request; without one the session's latest task, open or not, also the one that
+	// scope SESSION cancelled. Empty if there is none yet.
 	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The request: given or generated.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -6397,7 +6419,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x02 \x01(\x01R\n" +
-	"confidence\"\xba\x04\n" +
+	"confidence\"\xd3\x04\n" +
 	"\x15SetActiveAgentRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6415,7 +6437,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x04mode\x18\v \x01(\x0e2\x1d.agent_routing.v1.HandoffModeR\x04mode\x12#\n" +
 	"\rsuggestion_id\x18\f \x01(\tR\fsuggestionId\x120\n" +
 	"\x11expected_revision\x18\r \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12#\n" +
-	"\rvalidate_only\x18\x0e \x01(\bR\fvalidateOnlyB\x14\n" +
+	"\rvalidate_only\x18\x0e \x01(\bR\fvalidateOnly\x12\x17\n" +
+	"\atask_id\x18\x0f \x01(\tR\x06taskIdB\x14\n" +
 	"\x12_expected_revision\"\xde\x02\n" +
 	"\x16SetActiveAgentResponse\x12\x1d\n" +
 	"\n" +
@@ -6427,7 +6450,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x123\n" +
 	"\ahandoff\x18\x06 \x01(\v2\x19.agent_routing.v1.HandoffR\ahandoff\x125\n" +
 	"\bverdicts\x18\a \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\x126\n" +
-	"\bdispatch\x18\b \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\"\xa9\x02\n" +
+	"\bdispatch\x18\b \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\"\xc2\x02\n" +
 	"\x17ClearActiveAgentRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6437,7 +6460,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05scope\x18\x04 \x01(\x0e2\x1c.agent_routing.v1.ClearScopeR\x05scope\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x120\n" +
 	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12#\n" +
-	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnlyB\x14\n" +
+	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnly\x12\x17\n" +
+	"\atask_id\x18\b \x01(\tR\x06taskIdB\x14\n" +
 	"\x12_expected_revision\"\xfc\x01\n" +
 	"\x18ClearActiveAgentResponse\x12\x1d\n" +
 	"\n" +

@@ -184,6 +184,7 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
         message: str = "",
         mode: HandoffModeName | None = None,
         suggestion_id: str = "",
+        task_id: str = "",
         expected_revision: int | None = None,
         validate_only: bool = False,
         timeout: Seconds | None = None,
@@ -191,21 +192,23 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
     ) -> pb.SetActiveAgentResponse:
         """Hand the conversation to an agent, if the rules allow it.
 
-        session_id: created if it does not exist. agent_id: the target. turn_request_id: the open
-        turn during which this happens; the target then holds and completes that turn; empty: the
-        target gets the next message. initiator: None: derived from the agent that hands over.
-        from_agent_id: the agent that hands over, so that a stale handoff is refused; empty: the
-        agent that has the conversation. reason: at most 1 KiB. context: what the target needs to
-        know, a JSON object of at most 16 KiB; numbers arrive as floats. message: text for the user,
-        at most 4 KiB. mode: None: as in the target's registry entry, or else TRANSFER.
-        suggestion_id: the suggestion that the user accepts. expected_revision: refuse unless the
-        session is at this revision; 0: the session is new. validate_only: only evaluate the rules;
-        the answer has a verdict for each, and no error is raised.
+        session_id: created if it does not exist; empty: found by task_id. agent_id: the target.
+        turn_request_id: the open turn during which this happens; the target then holds and
+        completes that turn; empty: the target gets the next message. initiator: None: derived from
+        the agent that hands over. from_agent_id: the agent that hands over, so that a stale handoff
+        is refused; empty: the agent that has the conversation. reason: at most 1 KiB. context: what
+        the target needs to know, a JSON object of at most 16 KiB; numbers arrive as floats.
+        message: text for the user, at most 4 KiB. mode: None: as in the target's registry entry, or
+        else TRANSFER. suggestion_id: the suggestion that the user accepts. task_id: the open task
+        whose agent it is about, which may be parked; empty: that of the turn, or else the one in
+        front. expected_revision: refuse unless the session is at this revision; 0: the session is
+        new. validate_only: only evaluate the rules; the answer has a verdict for each, and no error
+        is raised.
 
         Raises HandoffRefused with every rule that refused, UnknownAgent, UnknownRequest,
-        UnknownSuggestion, Claimed, InvalidField, OwnerMismatch, ScopeMissing, SessionErased,
-        RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt, Unavailable, DeadlineExceeded,
-        Overloaded.
+        UnknownSuggestion, UnknownTask, TaskClosed, Claimed, InvalidField, OwnerMismatch,
+        ScopeMissing, SessionErased, RevisionMismatch, RequestIdReused, TooLarge, StateCorrupt,
+        Unavailable, DeadlineExceeded, Overloaded.
         """
         request = pb.SetActiveAgentRequest(
             session_id=session_id,
@@ -220,6 +223,7 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
             message=message,
             mode=enum_value(handoff_pb2.HandoffMode, "HANDOFF_MODE_", "mode", mode),
             suggestion_id=suggestion_id,
+            task_id=task_id,
             expected_revision=expected_revision,
             validate_only=validate_only,
         )
@@ -233,6 +237,7 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
         request_id: str = "",
         scope: ClearScopeName | None = None,
         reason: str = "",
+        task_id: str = "",
         expected_revision: int | None = None,
         validate_only: bool = False,
         timeout: Seconds | None = None,
@@ -242,11 +247,13 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
 
         If it is there already, nothing changes and no error is raised. scope: None and
         ACTIVE_AGENT: the task stays; SESSION: the task is cancelled and open turns are abandoned.
-        reason: for the audit, at most 1 KiB. expected_revision: refuse unless the session is at
-        this revision. validate_only: only return what would change.
+        reason: for the audit, at most 1 KiB. task_id: the open task to clear, which may be parked;
+        empty: the one in front. expected_revision: refuse unless the session is at this revision.
+        validate_only: only return what would change.
 
-        Raises UnknownSession, InvalidField, OwnerMismatch, SessionErased, RevisionMismatch,
-        RequestIdReused, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        Raises UnknownSession, UnknownTask, TaskClosed, Claimed, InvalidField, OwnerMismatch,
+        SessionErased, RevisionMismatch, RequestIdReused, StateCorrupt, Unavailable,
+        DeadlineExceeded, Overloaded.
         """
         request = pb.ClearActiveAgentRequest(
             session_id=session_id,
@@ -254,6 +261,7 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
             request_id=request_id or new_uuid7(),
             scope=enum_value(clear_scope_pb2.ClearScope, "CLEAR_SCOPE_", "scope", scope),
             reason=reason,
+            task_id=task_id,
             expected_revision=expected_revision,
             validate_only=validate_only,
         )
@@ -279,9 +287,9 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
         expected_revision: refuse unless the session is at this revision. validate_only: only return
         what would change.
 
-        Raises UnknownTask, TaskClosed, UnknownSession, InvalidField, OwnerMismatch, ScopeMissing,
-        SessionErased, RevisionMismatch, RequestIdReused, Unimplemented, StateCorrupt, Unavailable,
-        DeadlineExceeded, Overloaded.
+        Raises UnknownTask, TaskClosed, Claimed, UnknownSession, InvalidField, OwnerMismatch,
+        ScopeMissing, SessionErased, RevisionMismatch, RequestIdReused, Unimplemented, StateCorrupt,
+        Unavailable, DeadlineExceeded, Overloaded.
         """
         request = pb.CancelTaskRequest(
             session_id=session_id,

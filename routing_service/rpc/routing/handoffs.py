@@ -43,10 +43,11 @@ SET_ACTIVE_FINGERPRINT: Final = Fingerprint(
         "message",
         "mode",
         "suggestion_id",
+        "task_id",
     ),
-    uuids=frozenset({"turn_request_id", "suggestion_id"}),
+    uuids=frozenset({"turn_request_id", "suggestion_id", "task_id"}),
 )
-CLEAR_FINGERPRINT: Final = Fingerprint(("scope", "reason"))
+CLEAR_FINGERPRINT: Final = Fingerprint(("scope", "reason", "task_id"), uuids=frozenset({"task_id"}))
 RESUME_FINGERPRINT: Final = Fingerprint(
     ("task_id", "decision", "comment"), uuids=frozenset({"task_id"})
 )
@@ -81,8 +82,11 @@ class HandoffCalls:
         """Check a handoff and carry it out."""
         request = parse(pb.SetActiveAgentRequest, data)
         command, access = _set_active_in(request, self._handler.registry, caller, self._new_id)
+        session_id = request.session_id or await self._handler.reads.session_of_task(
+            caller.tenant, command.task_id, access
+        )
         call = Call(
-            key=SessionKey(caller.tenant, request.session_id),
+            key=SessionKey(caller.tenant, session_id),
             method="SetActiveAgent",
             request_id=command.request_id,
             fingerprint=SET_ACTIVE_FINGERPRINT.of(request, dict(request.ListFields())),
@@ -128,7 +132,8 @@ class HandoffCalls:
         """Give the conversation back to the home agent."""
         request = parse(pb.ClearActiveAgentRequest, data)
         checks = FieldChecks()
-        checks.session("session_id", request.session_id, required=True)
+        task_id = checks.uuid("task_id", request.task_id)
+        checks.session("session_id", request.session_id, required=not task_id)
         checks.user("user_id", request.user_id)
         request_id = checks.uuid("request_id", request.request_id) or self._new_id()
         checks.word("scope", request.scope, pm.CLEAR_SCOPES, "CLEAR_SCOPE_ACTIVE_AGENT or _SESSION")
@@ -143,9 +148,13 @@ class HandoffCalls:
             reason=request.reason,
             speaks_for=rights.check_clear(caller, access, self._handler.registry, scope),
             subject=caller.subject,
+            task_id=task_id,
+        )
+        session_id = request.session_id or await self._handler.reads.session_of_task(
+            caller.tenant, task_id, access
         )
         call = Call(
-            key=SessionKey(caller.tenant, request.session_id),
+            key=SessionKey(caller.tenant, session_id),
             method="ClearActiveAgent",
             request_id=request_id,
             fingerprint=CLEAR_FINGERPRINT.of(request, dict(request.ListFields())),
@@ -168,7 +177,7 @@ class HandoffCalls:
         previous = decision.previous_agent
         response = pb.ClearActiveAgentResponse(
             session_id=made.call.key.session_id,
-            task_id=state.task.task_id if state.task else "",
+            task_id=decision.task_id,
             request_id=made.call.request_id,
             revision=made.revision,
             previous_agent=cards.card(previous, locale) if previous else None,
@@ -324,7 +333,8 @@ def _set_active_in(
     Raises INVALID_FIELD, OWNER_MISMATCH, SCOPE_MISSING.
     """
     checks = FieldChecks()
-    checks.session("session_id", request.session_id, required=True)
+    task_id = checks.uuid("task_id", request.task_id)
+    checks.session("session_id", request.session_id, required=not task_id)
     checks.user("user_id", request.user_id)
     checks.agent("agent_id", request.agent_id, registry, required=True)
     request_id = checks.uuid("request_id", request.request_id) or new_id()
@@ -360,6 +370,7 @@ def _set_active_in(
         new_task_id=new_id() if suggestion_id else "",
         child_seed=new_id() if suggestion_id else "",
         subject=caller.subject,
+        task_id=task_id,
     )
     return command, access
 

@@ -445,7 +445,7 @@ class RouteResponse(google.protobuf.message.Message):
     queued: builtins.bool
     """The message waits for the answer to the one before: the registry has double_text: queue, and a
     worker may be at work. Nothing is dispatched now; message_routed of this request_id follows when the
-    turn before has ended.
+    turn before has ended. Comes with a reply if the text followed /task.
     """
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
@@ -586,8 +586,9 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     SUGGESTION_ID_FIELD_NUMBER: builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required. A new one is created, and belongs to the user."""
+    """The session. Required, unless task_id is given. A new one is created, and belongs to the user."""
     user_id: builtins.str
     """The user of the session. See the service."""
     agent_id: builtins.str
@@ -632,6 +633,11 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     """Only evaluate the rules: a refused handoff returns its verdicts instead of an error, nothing is
     written or audited, and the request_id is not used up. Default false.
     """
+    task_id: builtins.str
+    """The open task whose agent it is about, which may be parked: it stays parked, and the agent gets the
+    task's next message. Empty: the task of turn_request_id, or else the one in the foreground. Unknown:
+    NOT_FOUND, UNKNOWN_TASK; closed: TASK_CLOSED; not that of turn_request_id: INVALID_FIELD.
+    """
     @property
     def context(self) -> google.protobuf.struct_pb2.Struct:
         """What the target needs to know. At most 16 KiB serialised, at most 24 levels deep."""
@@ -653,9 +659,10 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
         suggestion_id: builtins.str = ...,
         expected_revision: builtins.int | None = ...,
         validate_only: builtins.bool = ...,
+        task_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "context", b"context", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "context", b"context", "expected_revision", b"expected_revision", "from_agent_id", b"from_agent_id", "initiator", b"initiator", "message", b"message", "mode", b"mode", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "suggestion_id", b"suggestion_id", "turn_request_id", b"turn_request_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "context", b"context", "expected_revision", b"expected_revision", "from_agent_id", b"from_agent_id", "initiator", b"initiator", "message", b"message", "mode", b"mode", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "suggestion_id", b"suggestion_id", "task_id", b"task_id", "turn_request_id", b"turn_request_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___SetActiveAgentRequest: typing_extensions.TypeAlias = SetActiveAgentRequest
@@ -734,8 +741,9 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required."""
+    """The session. Required, unless task_id is given."""
     user_id: builtins.str
     """The user of the session. See the service."""
     request_id: builtins.str
@@ -750,6 +758,11 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
     """
     validate_only: builtins.bool
     """Only return what would change. The revision is then the present one. Default false."""
+    task_id: builtins.str
+    """The open task to clear, which may be parked: the conversation then stays as it is, and the task's
+    next message goes to the home agent. Empty: the one in the foreground. Unknown: NOT_FOUND,
+    UNKNOWN_TASK; closed: TASK_CLOSED.
+    """
     def __init__(
         self,
         *,
@@ -760,9 +773,10 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
         reason: builtins.str = ...,
         expected_revision: builtins.int | None = ...,
         validate_only: builtins.bool = ...,
+        task_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "scope", b"scope", "session_id", b"session_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "scope", b"scope", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___ClearActiveAgentRequest: typing_extensions.TypeAlias = ClearActiveAgentRequest
@@ -782,8 +796,8 @@ class ClearActiveAgentResponse(google.protobuf.message.Message):
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
-    """The session's latest task, open or not, also the one that scope SESSION cancelled. Empty if
-    there is none yet.
+    """The task of the request; without one the session's latest task, open or not, also the one that
+    scope SESSION cancelled. Empty if there is none yet.
     """
     request_id: builtins.str
     """The request: given or generated."""
