@@ -203,6 +203,12 @@ COMMANDS: Final = (
     ),
     Command("token", "token:token", "Print a signed token, for --sign-in development.", "security"),
     Command(
+        "dialogues",
+        "dialogues:dialogues",
+        "Write stored conversations as dialogues, pseudonymised.",
+        "export-dialogues replay-conversations",
+    ),
+    Command(
         "replay",
         "replay:replay",
         "Replay recorded dialogues and count what routing did.",

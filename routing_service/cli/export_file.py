@@ -20,27 +20,37 @@ from routing_service.storage.sqlite.file_lock import make_private
 
 def write_export(parts: Iterable[Message], output: Path | None) -> None:
     """Write each part as a line. output None: to stdout, each as it comes."""
+    count = write_lines(map(json_line, parts), output)
+    if output is not None:
+        sys.stderr.write(f"{count} parts in {output}\n")
+
+
+def write_lines(lines: Iterable[str], output: Path | None) -> int:
+    """Write lines to stdout as they come, or to a new file; return how many.
+
+    Raises CommandFailed if the file exists or cannot be written.
+    """
+    count = 0
     if output is None:
-        for part in parts:
-            sys.stdout.write(f"{json_line(part)}\n")
+        for count, line in enumerate(lines, 1):  # noqa: B007 - returned below
+            sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-        return
+        return count
     # A dangling symbolic link counts: an export replaces nothing.
     if os.path.lexists(output):
         raise CommandFailed(
             f'"{output}" exists already; remove it, or name another file', exit_code=EXIT_USAGE
         )
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
-    count = 0
     try:
         # It contains users' messages: no other user of this machine may read it.
         make_private(unfinished, exclusive=True)
         with unfinished.open("r+", encoding="utf-8") as file:
-            for count, part in enumerate(parts, 1):  # noqa: B007 - told below
-                file.write(f"{json_line(part)}\n")
+            for count, line in enumerate(lines, 1):  # noqa: B007 - returned below
+                file.write(f"{line}\n")
         unfinished.replace(output)
     except OSError as error:
         raise CommandFailed(f'cannot write "{output}": {error.strerror or error}') from error
     finally:
         unfinished.unlink(missing_ok=True)
-    sys.stderr.write(f"{count} parts in {output}\n")
+    return count
