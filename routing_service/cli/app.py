@@ -154,6 +154,12 @@ COMMANDS: Final = (
         "run-agents-as-workers",
     ),
     Command(
+        "a2a",
+        "a2a:a2a",
+        "Carry an agent's turns to a remote agent, over A2A.",
+        "run-agents-as-workers",
+    ),
+    Command(
         "resume",
         "resume:resume",
         "Decide what a paused task waits for.",

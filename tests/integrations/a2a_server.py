@@ -56,6 +56,9 @@ class Planner(AgentExecutor):
             return updater.new_agent_message([new_text_part(text)])
 
         match said:
+            case "who am I?":
+                headers = context.call_context.state.get("headers", {})
+                await updater.complete(words(headers.get("authorization", "nobody")))
             case "plan a journey":
                 await updater.requires_input(words("Where to?"))
             case "sign in":

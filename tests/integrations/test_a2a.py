@@ -85,11 +85,14 @@ def routing(tmp_path_factory):
 
 
 @contextmanager
-def worker(routing, remote, lease="30"):
-    """Run the example."""
+def worker(routing, remote, lease="30", options=None):
+    """Run the example, or with options the command."""
     example = ROOT / "clients" / "python" / "examples" / "a2a_worker.py"
-    command = [sys.executable, str(example), "planner", remote.url, routing.address, lease]
-    process = subprocess.Popen(command)
+    argv = [str(example), "planner", remote.url, routing.address, lease]
+    if options is not None:
+        argv = ["-m", "tests.integrations.service_command", "a2a", "--agent", "planner"]
+        argv += ["--url", remote.url, "--target", routing.address, "--lease", lease, *options]
+    process = subprocess.Popen([sys.executable, *argv], cwd=ROOT)
     try:
         yield process
     finally:
@@ -128,6 +131,40 @@ def test_a_remote_task_goes_on_over_restarts_of_the_worker(routing, remote, clie
         ("image/png", b"PNG"),
     ]
     assert last_turn(client, session)[1] == "COMPLETE"
+
+
+def test_the_command_carries_the_turns(routing, remote, client, session, tmp_path):
+    """With a token for the remote agent; a restart of the command continues the remote task."""
+    session = f"{session}-{remote.url}"
+    token = tmp_path / "token"
+    token.write_text("s3cret\n")
+    options = ["--remote-token-file", str(token), "--completed", "proceed"]
+    with worker(routing, remote, options=options):
+        asked = client.ask("who am I?", session_id=session, user_id="ana")
+        assert asked.text == "Bearer s3cret"
+        asked = client.ask("plan a journey", session_id=session, user_id="ana")
+        assert asked.text == "Where to?"
+    with worker(routing, remote, options=options):
+        done = client.ask("to Rome", session_id=session, user_id="ana")
+    assert done.text == "Done, in the task before."
+    assert last_turn(client, session)[1] == "PROCEED"
+
+
+def test_the_command_says_what_is_wrong(routing, remote):
+    """An agent that the registry lacks, and a server that does not answer."""
+
+    def failed(*given):
+        argv = ["-m", "tests.integrations.service_command", "a2a", "--url", remote.url, *given]
+        done = subprocess.run(
+            [sys.executable, *argv], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        return done.stderr
+
+    unknown = failed("--agent", "plannr", "--target", routing.address)
+    assert unknown == 'error: agent "plannr" is not registered; registered agents: planner\n'
+    away = failed("--agent", "planner", "--target", "127.0.0.1:1")
+    assert "no server answers at 127.0.0.1:1" in away
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,32 @@ def test_absent_server_is_told_with_how_to_start_one(run):
     assert err.startswith("error: no server answers at 127.0.0.1:1; start one with: agent-routing ")
 
 
+def test_a2a_without_its_extra_says_how_to_install_it(monkeypatch, run, target):
+    """Before anything is called."""
+    monkeypatch.setattr("routing_service.cli.a2a.find_spec", lambda _: None)
+    code, _, err = run("a2a", "--agent", "vat", "--url", "http://127.0.0.1:1", "--target", target)
+    assert code == 1
+    assert err.startswith(
+        "error: A2A needs the extra a2a of the client; not installed: a2a, httpx;"
+    )
+    assert err.endswith('pip install "agent-routing-client[a2a]"\n')
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (("--url", "planner.example.org"), "it must begin with http:// or https://"),
+        (("--url", "http://x", "--remote-token-file", "/nowhere"), "/nowhere cannot be read"),
+    ],
+)
+def test_wrong_options_of_a2a_are_refused_before_any_call(monkeypatch, run, given, complaint):
+    """No server is asked."""
+    monkeypatch.setattr("routing_service.cli.a2a.find_spec", lambda _: True)
+    code, _, err = run("a2a", "--agent", "vat", "--target", "127.0.0.1:1", *given)
+    assert code == 2
+    assert complaint in err
+
+
 def test_target_comes_from_the_environment(monkeypatch, run, target, session):
     """Users of one server set its address once."""
     monkeypatch.setenv("AGENT_ROUTING_TARGET", target)

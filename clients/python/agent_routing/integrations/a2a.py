@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -87,8 +87,10 @@ class RemoteAgent:
 
     url: where its card is (/.well-known/agent-card.json below it). client: of the routing service,
     for the turns before. completed: the outcome of a remote task that was completed; None:
-    outcomes.complete(), so that the registry names the next agent. http: for credentials and
-    time-outs; it stays the caller's. poll: seconds between two looks at a task that works.
+    outcomes.complete(), so that the registry names the next agent. token: a bearer token for the
+    remote agent, or a function that returns one and is called for each request. reply_timeout: how
+    long, in seconds, the remote agent may be silent. http: in place of both; it stays the caller's.
+    poll: seconds between two looks at a task that works.
     """
 
     def __init__(
@@ -97,12 +99,16 @@ class RemoteAgent:
         *,
         client: AsyncClient,
         completed: Outcome | None = None,
+        token: str | Callable[[], str] | None = None,
+        reply_timeout: Seconds = REPLY_S_DEFAULT,
         http: httpx.AsyncClient | None = None,
         poll: Seconds = POLL_S_DEFAULT,
     ) -> None:
         self._url = url
         self._client = client
         self._completed = completed or outcomes.complete()
+        self._token = token
+        self._reply_s = positive_seconds("reply_timeout", reply_timeout)
         self._http = http
         self._poll_s = positive_seconds("poll", poll)
 
@@ -127,13 +133,20 @@ class RemoteAgent:
     @asynccontextmanager
     async def _remote(self) -> AsyncIterator[A2AClient]:
         """Connect to the remote agent, as its card says: also with streaming, if it has that."""
-        http = self._http or httpx.AsyncClient(timeout=REPLY_S_DEFAULT)
+        http = self._http or httpx.AsyncClient(timeout=self._reply_s, auth=self._sign)
         try:
             config = ClientConfig(httpx_client=http)
             yield await ClientFactory(config).create_from_url(self._url)
         finally:
             if self._http is None:
                 await http.aclose()
+
+    def _sign(self, request: httpx.Request) -> httpx.Request:
+        """Give a request to the remote agent its token."""
+        if self._token is not None:
+            token = self._token if isinstance(self._token, str) else self._token()
+            request.headers["Authorization"] = f"Bearer {token}"
+        return request
 
     async def _before(self, turn: InboxTurn) -> RemoteTask:
         """Return the remote task of the newest turn of this agent in the task."""

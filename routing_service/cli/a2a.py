@@ -1,0 +1,158 @@
+"""``agent-routing a2a``: carry the turns of an agent's inbox to a remote agent, over A2A."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+
+from agent_routing import AsyncClient, Client, RoutingError, outcomes
+from agent_routing.worker import CONCURRENCY_DEFAULT, LEASE_S_DEFAULT, Worker
+from routing_service.cli.credentials import given
+from routing_service.cli.failure import EXIT_USAGE, CommandFailed, call_failed
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+)
+from routing_service.cli.server_call import CallOptions, connected
+
+EPILOG: Final = """\b
+Examples:
+  agent-routing a2a --agent planner --url https://planner.example.org
+  agent-routing a2a --agent planner --url https://planner.example.org \\
+      --remote-token-file planner.token
+  agent-routing a2a --agent translator --url http://127.0.0.1:41241 --completed proceed
+
+\b
+Needs the extra a2a of the client: pip install "agent-routing-client[a2a]"
+"""
+
+REPLY_S_DEFAULT: Final = 300.0
+"""How long the remote agent may be silent: a model thinks for minutes."""
+
+MODULES: Final = ("a2a", "httpx")
+"""What the extra installs."""
+
+
+def a2a(
+    *,
+    agent: Annotated[
+        str, typer.Option("--agent", metavar="ID", help="The agent, with delivery: inbox.")
+    ],
+    url: Annotated[
+        str,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="The remote agent: below it is /.well-known/agent-card.json.",
+        ),
+    ],
+    completed: Annotated[
+        Literal["complete", "proceed"],
+        typer.Option(
+            "--completed",
+            help="After a completed remote task: complete (the registry names the next agent), or"
+            " proceed (this agent keeps the conversation).",
+        ),
+    ] = "complete",
+    remote_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--remote-token-file",
+            metavar="FILE",
+            show_default=False,
+            help="A file with a bearer token for the remote agent, read before each request.",
+        ),
+    ] = None,
+    reply_timeout: Annotated[
+        float,
+        typer.Option(
+            "--reply-timeout",
+            metavar="SECONDS",
+            min=1.0,
+            help="How long the remote agent may be silent.",
+        ),
+    ] = REPLY_S_DEFAULT,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="N", min=1, help="Turns at a time.")
+    ] = CONCURRENCY_DEFAULT,
+    lease: Annotated[
+        float,
+        typer.Option(
+            "--lease",
+            metavar="SECONDS",
+            min=1.0,
+            max=3600.0,
+            help="How long a turn waits for another worker if this one crashes.",
+        ),
+    ] = LEASE_S_DEFAULT,
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+) -> None:
+    """Carry an agent's turns to a remote agent, over A2A.
+
+    Runs until SIGTERM or Ctrl-C, which wait for turns in work. Start it several times for more
+    capacity. The credential needs the scope agent and speaks for the agent.
+    """
+    _check_extra()
+    if not url.startswith(("http://", "https://")):
+        message = f'--url is "{url}"; it must begin with http:// or https://'
+        raise CommandFailed(message, exit_code=EXIT_USAGE)
+    if remote_token_file is not None:
+        _token(remote_token_file)
+    _check_agent(agent, CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=False))
+    from agent_routing.integrations.a2a import RemoteAgent  # noqa: PLC0415 - an optional extra
+
+    client = AsyncClient(target, tenant=tenant, timeout=timeout, **given().for_client())
+    worker = Worker(client, concurrency=concurrency, lease=lease)
+    outcome = outcomes.complete() if completed == "complete" else outcomes.proceed()
+    # Read for each request, so that a new token is taken up without a restart.
+    token = None if remote_token_file is None else partial(_token, remote_token_file)
+    remote = RemoteAgent(
+        url, client=client, completed=outcome, token=token, reply_timeout=reply_timeout
+    )
+    worker.agent(agent)(remote.answer)
+    typer.echo(f'carrying the turns of "{agent}" to {url}; Ctrl-C stops')
+    try:
+        worker.run()
+    except RoutingError as error:
+        raise call_failed(error, target, as_json=False) from error
+
+
+def _check_extra() -> None:
+    """Raise CommandFailed if the protocol's SDK is missing."""
+    missing = [module for module in MODULES if find_spec(module) is None]
+    if missing:
+        raise CommandFailed(
+            f"A2A needs the extra a2a of the client; not installed: {', '.join(missing)};"
+            ' install it with: pip install "agent-routing-client[a2a]"'
+        )
+
+
+def _check_agent(agent: str, options: CallOptions) -> None:
+    """Raise CommandFailed for a server that does not answer, or does not have the agent."""
+    with connected(Client, options) as client:
+        known = sorted(each.agent_id for each in client.list_agents().agents)
+    if agent not in known:
+        raise CommandFailed(
+            f'agent "{agent}" is not registered; registered agents: {", ".join(known)}'
+        )
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"--remote-token-file {path} cannot be read: {error}"
+        raise CommandFailed(message, exit_code=EXIT_USAGE) from error
+    if not token or not token.isascii() or any(letter.isspace() for letter in token):
+        message = f"--remote-token-file {path} must have one token and nothing else"
+        raise CommandFailed(message, exit_code=EXIT_USAGE)
+    return token
