@@ -18,7 +18,7 @@ from routing_service.core.commands import (
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, invalid_field, unknown_agent
 from routing_service.core.events import TurnAbandoned
-from routing_service.core.facts import Facts, StoreFormat
+from routing_service.core.facts import Facts, PastTurn, StoreFormat
 from routing_service.core.keep_turn import WORK_FORMAT, check_format
 from routing_service.core.ownership import expire_waits
 from routing_service.core.people import claim_of, person_with, turns_of_person
@@ -86,17 +86,31 @@ def take_persons_answer(
     """Do what comes with a person's answer to the live turn.
 
     An answer to an earlier one is only stored, but the user sees it: the claim counts for it too.
-    Raises CLAIMED.
+    turn: the open turn of its request, if there is one. Raises CLAIMED.
     """
-    if turn is None or turn.holder not in draft.registry.people:
-        return
     assert isinstance(command, PersonsAnswer)
+    if turn is None or turn.holder not in draft.registry.people:
+        if turn is None and _is_of_claim(draft, command, facts):
+            check_claimant(draft, command.subject)
+        return
     is_live = draft.state.is_live(turn)
     claim = claim_of(draft.state)
     if is_live or (claim is not None and claim.agent_id == turn.holder):
         check_claimant(draft, command.subject)
     if is_live:
         answer_earlier(draft, command, turn, facts)
+
+
+def _is_of_claim(draft: Draft, command: PersonsAnswer, facts: Facts) -> bool:
+    """Say whether a request that is no longer open is of a task that one of its people has claimed.
+
+    Such a request has been answered with a later one, for example.
+    """
+    claim, task = claim_of(draft.state), draft.state.task
+    if claim is None or task is None or draft.registry.resolve(command.agent_id) != claim.agent_id:
+        return False
+    known = draft.before.find_turn(command.request_id) or facts.of(PastTurn)
+    return known is not None and known.task_id == task.task_id
 
 
 def check_claimant(draft: Draft, subject: str) -> None:

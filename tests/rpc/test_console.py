@@ -9,9 +9,11 @@ import asyncio
 import http.client
 import json
 import random
+import re
 import struct
 import urllib.parse
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
@@ -23,6 +25,13 @@ from routing_service.settings.rules import SettingsInvalid
 from routing_service.web.console import ConsoleSignIn
 from tests.rpc.live_service import hand_to, serving
 from tests.rpc.signed_in import WRONG_KEY, serving_signed_in, token
+
+ROOT = Path(__file__).parents[2]
+
+MARKUP = re.compile(
+    r"\{@html|innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(|new Function"
+)
+"""What turns text into elements or code."""
 
 PACKAGE = "/agent_routing.v1."
 SECRET = "a secret that ana typed"
@@ -112,6 +121,18 @@ async def test_every_answer_has_the_policy_of_the_page(tmp_path):
         _, _, html = await page.get("/")
         assert b"style=" not in html
         assert b"onclick" not in html
+
+
+def test_no_page_writes_markup():
+    """Texts of users and agents are inserted as text; so nothing they write becomes an element."""
+    sources = [
+        *(ROOT / "console" / "src").rglob("*.svelte"),
+        *(ROOT / "console" / "src").rglob("*.ts"),
+    ]
+    assert sources
+    for source in sources:
+        found = MARKUP.search(source.read_text("utf-8"))
+        assert found is None, f"{source.name}: {found[0]}"
 
 
 async def test_the_page_may_connect_to_the_issuer_alone():

@@ -469,6 +469,10 @@ async def test_what_another_has_claimed_is_not_taken_away_nor_spoken_in(tmp_path
         assert (await bea("Status", pb.StatusRequest(session_id="s1"))).revision == claimed.revision
         for rpc, request in calls[3:5]:
             assert (await bea(rpc, request)).status == pb.KEEP_TURN_STATUS_KEPT
+        answer = pb.CompleteTurnRequest(**speaks, text="It is on its way.", **proceed())
+        assert outcome_status(await bea("CompleteTurn", answer)) == "APPLIED"
+        # Both are answered by now: what cem says to the first would be shown all the same.
+        assert (await refusal(cem(*calls[5]))).reason == "CLAIMED"
         assert (await bea(*calls[0])).previous_agent.agent_id == "desk"
         assert "ClaimReleased" in await service.chat("s1").kinds()
 
