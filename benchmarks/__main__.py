@@ -1,8 +1,9 @@
 """`make bench`: every figure against its reference in the same run.
 
-Rounds of ours and of the reference alternate, so that other load on the machine affects both; a
-figure is made of medians. Written to build/bench.json as {"figures": {key: value}, …},
-printed as a table, and drawn into build/bench/.
+Rounds of ours and of the reference alternate, so that other load on the machine affects both. A
+figure is the median of the rounds' ratios, with its 95 % confidence interval. Written to
+build/bench.json as {"figures": {key: value}, "intervals": {key: [low, high]}, …}, printed as a
+table, and drawn into build/bench/.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from benchmarks import (
     topic_cost,
     user_gain,
 )
-from benchmarks.figure import FULL, QUICK, Benchmark, Figure, Scale, ratio
+from benchmarks.figure import FULL, QUICK, Benchmark, Figure, Scale, ratios
 from benchmarks.story import Load
 
 ROOT: Final = Path(__file__).parent.parent
@@ -78,13 +79,18 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
 """The benchmarks of a run that names none."""
 
 
+LEAST: Final = {"turns_vs_postgres_commits": 0.15}
+"""Targets of the rates below."""
+
+
 def _of_rates(
     key: str, measure: Callable[[Load, int], dict[str, list[float]]], scale: Scale
 ) -> list[Figure]:
     """Run a benchmark that gives rates of ours and of a reference."""
     load = Load(scale.sessions, scale.turns_per_session, scale.at_once)
     rounds = measure(load, scale.rounds)
-    return [Figure(key, ratio(rounds, "ours", "reference"), "of the reference", rounds=rounds)]
+    per_round = ratios(rounds, "ours", "reference")
+    return [Figure.of(key, per_round, "of the reference", LEAST.get(key), rounds=rounds)]
 
 
 MORE: Final[dict[str, Benchmark]] = {
@@ -141,6 +147,7 @@ def _write(figures: Sequence[Figure], scale: Scale, seconds: float, failed: list
             for f in figures
             if f.bound is not None
         },
+        "intervals": {f.key: [_rounded(end) for end in f.interval] for f in figures if f.interval},
         "rounds": {
             f.key: {
                 name: [_rounded(value) for value in values] for name, values in f.rounds.items()
@@ -173,6 +180,7 @@ def _table(figures: Sequence[Figure], scale: Scale, seconds: float) -> Table:
     table = Table(title=f"{size}, {scale.rounds} rounds in turn, {seconds:,.0f} s")
     table.add_column("figure", overflow="fold")
     table.add_column("value", justify="right")
+    table.add_column("95 % interval", justify="right")
     table.add_column("bound", justify="right")
     table.add_column("")
     table.add_column("spread of the rounds", overflow="fold")
@@ -182,7 +190,8 @@ def _table(figures: Sequence[Figure], scale: Scale, seconds: float) -> Table:
             bound = f"{'≤' if figure.is_most else '≥'} {_rounded(figure.bound):,}"
         kept = {None: "", True: "holds", False: "[bold red]misses[/]"}[figure.holds]
         value = f"{_rounded(figure.value):,} {figure.unit}"
-        table.add_row(figure.key, value, bound, kept, figure.spread)
+        interval = "-".join(f"{_rounded(end):,}" for end in figure.interval or ())
+        table.add_row(figure.key, value, interval, bound, kept, figure.spread)
     return table
 
 

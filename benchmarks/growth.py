@@ -26,7 +26,7 @@ import msgspec
 from agent_routing.v1 import routing_service_pb2 as pb
 from benchmarks import service, talk, wire
 from benchmarks.copied_sessions import COPIED
-from benchmarks.figure import Figure, Scale, percentile, ratio
+from benchmarks.figure import Figure, Scale, percentile, ratios
 from benchmarks.route_speed import CONNECTIONS
 from benchmarks.server_start import serving_s
 from routing_service.analytics.stored_forms import ALL_TENANTS, HEAD, Head, decode, encode
@@ -143,17 +143,17 @@ def _stores(scale: Scale, few: Path, many: Path) -> list[Figure]:
                     rounds[f"{who} /s"].append(played.calls_per_s)
                     rounds[f"{who} p99 ms"].append(percentile(played.call_seconds, 0.99) * 1e3)
     return [
-        Figure(
+        Figure.of(
             "throughput_1m_over_1k_sessions",
-            ratio(rounds, "many /s", "few /s"),
+            ratios(rounds, "many /s", "few /s"),
             "of 1k",
             THROUGHPUT_LEAST,
             rounds={name: values for name, values in rounds.items() if name.endswith("/s")},
             beside={},
         ),
-        Figure(
+        Figure.of(
             "p99_1m_over_1k_sessions",
-            ratio(rounds, "many p99 ms", "few p99 ms"),
+            ratios(rounds, "many p99 ms", "few p99 ms"),
             "of 1k",
             P99_MOST,
             is_most=True,
@@ -232,18 +232,18 @@ def _long_session(scale: Scale) -> list[Figure]:
             pages["first page ms"].append(_page_ms(address, long, ""))
             pages["page in the middle ms"].append(_page_ms(address, long, token))
     return [
-        Figure(
+        Figure.of(
             "p50_10k_over_10_turns",
-            ratio(rounds, "long p50 ms", "short p50 ms"),
+            ratios(rounds, "long p50 ms", "short p50 ms"),
             "of short",
             LENGTH_MOST,
             is_most=True,
             rounds=rounds,
             beside={"turns": scale.turns_long},
         ),
-        Figure(
+        Figure.of(
             "page_in_the_middle_over_first",
-            ratio(pages, "page in the middle ms", "first page ms"),
+            ratios(pages, "page in the middle ms", "first page ms"),
             "of first",
             rounds=pages,
         ),
@@ -302,9 +302,9 @@ def _watchers(scale: Scale) -> list[Figure]:
                 rounds["watched /s"].append(_load(address, scale))
                 told_ms.append(_told_ms(watchers))
     return [
-        Figure(
+        Figure.of(
             "throughput_watched_over_unwatched",
-            ratio(rounds, "watched /s", "unwatched /s"),
+            ratios(rounds, "watched /s", "unwatched /s"),
             "of unwatched",
             rounds=rounds,
             beside={

@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Final
 
 from benchmarks import peer_environment, service, talk, wire
-from benchmarks.figure import Figure, Scale, ratio
+from benchmarks.figure import Figure, Scale, ratios
 from benchmarks.route_speed import CONNECTIONS
 from benchmarks.story import Load
 from tests.engines import redis_server
 
 LEAST: Final = {
-    "turn_vs_langgraph_swarm_sqlite": ("langgraph_swarm_sqlite", 15.0),
+    "turn_vs_langgraph_swarm_sqlite": ("langgraph_swarm_sqlite", 20.0),
     "turn_vs_adk_sqlite": ("google_adk_sqlite", 20.0),
     "turn_vs_openai_agents_sqlite": ("openai_agents_sqlite", 1.2),
 }
@@ -31,11 +31,11 @@ PEER_TURNS: Final = 5
 def measure(scale: Scale) -> list[Figure]:
     """Return a figure for each peer."""
     load = Load(
-        sessions=min(scale.sessions, 100),
+        sessions=min(scale.sessions, 50),
         turns_per_session=min(scale.turns_per_session, PEER_TURNS),
         concurrency=scale.at_once,
     )
-    rounds = 1 if scale.is_quick else 3
+    rounds = 1 if scale.is_quick else 6
     if scale.is_quick:
         load = replace(load, sessions=16, turns_per_session=3)
     return [_against(key, peer, load, rounds) for key, peer in LEAST.items()]
@@ -98,9 +98,9 @@ def _against(
             peer_environment.play(name, alone, environment).turns_per_s
         )
     one_by_one = statistics.median(rates["ours /s"]) / rates["peer one by one /s"][0]
-    return Figure(
+    return Figure.of(
         key,
-        ratio(rates, "ours /s", "peer /s"),
+        ratios(rates, "ours /s", "peer /s"),
         "of the peer",
         least,
         rounds=rates,
