@@ -18,6 +18,7 @@ from agent_routing.v1 import routing_service_pb2
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.rpc_method import StreamMessage
 from routing_service.rpc.stream_writes import ReaderRefused, ReaderTooSlow
+from routing_service.rpc.wire_format import framed, tag_of
 
 _log = structlog.get_logger(__name__)
 
@@ -27,6 +28,13 @@ IN_FLIGHT_MAX: Final = 128
 QUEUES_KEPT_MAX: Final = 8 * IN_FLIGHT_MAX
 """Sessions whose latest message is remembered, finished or not. Beyond that the finished ones are
 dropped together, which costs less than one by one. At most IN_FLIGHT_MAX are not finished."""
+
+GROUP_BYTES_MAX: Final = 64 * 1024
+"""Answers in one message of the stream. gRPC takes one write at a time on a call, and each is a
+system call, so a group of commits is written in one; 64 KiB is HTTP/2's initial window, and far
+below the 4 MiB that clients take by default."""
+
+_MORE: Final = tag_of(routing_service_pb2.RouteStreamResponse, "more")
 
 
 class OrderedStream:
@@ -55,6 +63,7 @@ class OrderedStream:
         # Answers to be written, by one task for all: a task for each would cost as much as the
         # answer itself.
         self._answered: deque[bytes] = deque()
+        self._takes_more = False
         self._more = asyncio.Event()
         self._is_complete = False
         self._is_slow = asyncio.Event()
@@ -104,6 +113,8 @@ class OrderedStream:
                 await self._slot_free.wait()
             self._slots -= 1
             message = _read(data)
+            if not isinstance(message, bytes):
+                self._takes_more = self._takes_more or message.takes_more
             queue = _queue_of(message)
             before = self._latest.get(queue) if queue else None
             if before is not None and before.done():
@@ -122,16 +133,32 @@ class OrderedStream:
                 await asyncio.wait((before,))
             body = await self._answer(message)
         except BaseException:
-            self._free_slot()
+            self._free_slots(1)
             raise
         # Its slot is freed when the answer is written.
         self._answered.append(body)
         self._more.set()
 
-    def _free_slot(self) -> None:
-        self._slots += 1
-        if self._slots == 1:
+    def _free_slots(self, count: int) -> None:
+        if not self._slots:
             self._slot_free.set()
+        self._slots += count
+
+    def _take_group(self) -> tuple[bytes, int]:
+        """Return the next message to write, and how many answers it has."""
+        body = self._answered.popleft()
+        if not (self._takes_more and self._answered):
+            return body, 1
+        # A repeated field at the end of a serialised message adds to it.
+        parts, size_bytes = [body], len(body)
+        while self._answered:
+            more = framed(_MORE, self._answered[0])
+            size_bytes += len(more)
+            if size_bytes > GROUP_BYTES_MAX:
+                break
+            self._answered.popleft()
+            parts.append(more)
+        return b"".join(parts), len(parts)
 
     async def _write_all(self) -> None:
         """Write answers as they are ready, until there are no more or the caller does not read."""
@@ -143,7 +170,7 @@ class OrderedStream:
                 self._more.clear()
                 await self._more.wait()
                 continue
-            body = self._answered.popleft()
+            body, answers = self._take_group()
             self._writing_s = loop.time()
             try:
                 await self._write(body)
@@ -153,7 +180,7 @@ class OrderedStream:
                 self.stop_reading()
             finally:
                 self._writing_s = None
-                self._free_slot()
+                self._free_slots(answers)
 
     def _check_write(self) -> None:
         """Check whether the current write takes too long, and set the timer for the next check."""

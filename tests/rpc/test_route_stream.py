@@ -62,6 +62,29 @@ async def test_stream_keeps_the_order_of_a_session(service):
     assert [a.route.dispatch.text for a in found] == [f"message {place}" for place in range(100)]
 
 
+async def test_client_that_takes_more_gets_every_answer_once(service):
+    """Several in a message, errors among them; each session's still in order."""
+    together = 0
+    for attempt in range(20):
+        requests = [message(f"more-{attempt}-{place % 32}", text=f"{place}") for place in range(96)]
+        requests.append(message("more\tbad"))
+        requests[0].takes_more = True
+        found = await asyncio.wait_for(answers(service, requests), WAIT_S)
+        flat = [each for answer in found for each in (answer, *answer.more)]
+        assert sorted(a.request_id for a in flat) == sorted(r.route.request_id for r in requests)
+        assert not any(each.more for answer in found for each in answer.more)
+        [bad] = [each for each in flat if each.WhichOneof("result") == "error"]
+        assert reason_of(bad.error) == "INVALID_FIELD"
+        for session in range(32):
+            name = f"more-{attempt}-{session}"
+            said = [a.route.dispatch.text for a in flat if a.session_id == name]
+            assert said == [str(place) for place in range(session, 96, 32)]
+        together += len(flat) - len(found)
+        if together:
+            return
+    pytest.fail("of 20 times 97 messages no two were answered together")
+
+
 async def test_bad_message_gets_its_own_error_and_the_stream_goes_on(service):
     """With the same status and details as from Route."""
     requests = [

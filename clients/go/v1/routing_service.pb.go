@@ -4447,7 +4447,11 @@ func (x *TurnNote) GetText() string {
 type RouteStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The message. Its request_id is required here: answers are matched by it.
-	Route         *RouteRequest `protobuf:"bytes,1,opt,name=route,proto3" json:"route,omitempty"`
+	Route *RouteRequest `protobuf:"bytes,1,opt,name=route,proto3" json:"route,omitempty"`
+	// True: this client reads RouteStreamResponse.more, so from this message on several answers may come
+	// in one message of the stream, which takes the server less time. False: each comes by itself,
+	// unless an earlier message of the stream had true. Default false. Servers before 0.2.0 ignore it.
+	TakesMore     bool `protobuf:"varint,2,opt,name=takes_more,json=takesMore,proto3" json:"takes_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4489,6 +4493,13 @@ func (x *RouteStreamRequest) GetRoute() *RouteRequest {
 	return nil
 }
 
+func (x *RouteStreamRequest) GetTakesMore() bool {
+	if x != nil {
+		return x.TakesMore
+	}
+	return false
+}
+
 // The answer to one message on a stream of messages.
 type RouteStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4502,7 +4513,11 @@ type RouteStreamResponse struct {
 	//
 	//	*RouteStreamResponse_Route
 	//	*RouteStreamResponse_Error
-	Result        isRouteStreamResponse_Result `protobuf_oneof:"result"`
+	Result isRouteStreamResponse_Result `protobuf_oneof:"result"`
+	// Further answers, in their order, after the one above. Each is what would have come by itself, and
+	// has no more of its own. Empty unless a message of the stream had takes_more. At most 64 KiB in
+	// all, the first answer included; an answer that would go beyond that comes in the next message.
+	More          []*RouteStreamResponse `protobuf:"bytes,5,rep,name=more,proto3" json:"more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4572,6 +4587,13 @@ func (x *RouteStreamResponse) GetError() *status.Status {
 		if x, ok := x.Result.(*RouteStreamResponse_Error); ok {
 			return x.Error
 		}
+	}
+	return nil
+}
+
+func (x *RouteStreamResponse) GetMore() []*RouteStreamResponse {
+	if x != nil {
+		return x.More
 	}
 	return nil
 }
@@ -6749,16 +6771,19 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\x05R\aattempt\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text\"J\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"i\n" +
 	"\x12RouteStreamRequest\x124\n" +
-	"\x05route\x18\x01 \x01(\v2\x1e.agent_routing.v1.RouteRequestR\x05route\"\xc2\x01\n" +
+	"\x05route\x18\x01 \x01(\v2\x1e.agent_routing.v1.RouteRequestR\x05route\x12\x1d\n" +
+	"\n" +
+	"takes_more\x18\x02 \x01(\bR\ttakesMore\"\xfd\x01\n" +
 	"\x13RouteStreamResponse\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x02 \x01(\tR\tsessionId\x127\n" +
 	"\x05route\x18\x03 \x01(\v2\x1f.agent_routing.v1.RouteResponseH\x00R\x05route\x12*\n" +
-	"\x05error\x18\x04 \x01(\v2\x12.google.rpc.StatusH\x00R\x05errorB\b\n" +
+	"\x05error\x18\x04 \x01(\v2\x12.google.rpc.StatusH\x00R\x05error\x129\n" +
+	"\x04more\x18\x05 \x03(\v2%.agent_routing.v1.RouteStreamResponseR\x04moreB\b\n" +
 	"\x06result\"\xac\x02\n" +
 	"\x11WatchInboxRequest\x12\x1b\n" +
 	"\tagent_ids\x18\x01 \x03(\tR\bagentIds\x12\x1b\n" +
@@ -7173,77 +7198,78 @@ var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
 	6,   // 87: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
 	7,   // 88: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
 	95,  // 89: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	88,  // 90: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	88,  // 91: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	50,  // 92: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	51,  // 93: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	76,  // 94: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	88,  // 95: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	74,  // 96: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	74,  // 97: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
-	54,  // 98: agent_routing.v1.ListWaitingResponse.entries:type_name -> agent_routing.v1.WaitingConversation
-	76,  // 99: agent_routing.v1.WaitingConversation.open_requests:type_name -> agent_routing.v1.Dispatch
-	74,  // 100: agent_routing.v1.WaitingConversation.dispatch_time:type_name -> google.protobuf.Timestamp
-	17,  // 101: agent_routing.v1.WaitingConversation.claim:type_name -> agent_routing.v1.Claim
-	17,  // 102: agent_routing.v1.ClaimTurnResponse.claim:type_name -> agent_routing.v1.Claim
-	88,  // 103: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	87,  // 104: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
-	60,  // 105: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
-	5,   // 106: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	88,  // 107: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	74,  // 108: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
-	4,   // 109: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
-	64,  // 110: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
-	18,  // 111: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
-	88,  // 112: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	64,  // 113: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
-	67,  // 114: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
-	68,  // 115: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	6,   // 116: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	10,  // 117: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	12,  // 118: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	14,  // 119: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	20,  // 120: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	28,  // 121: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	30,  // 122: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
-	38,  // 123: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	32,  // 124: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	34,  // 125: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	36,  // 126: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	42,  // 127: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	48,  // 128: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	59,  // 129: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	52,  // 130: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
-	55,  // 131: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
-	57,  // 132: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
-	62,  // 133: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	65,  // 134: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	46,  // 135: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	7,   // 136: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	11,  // 137: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	13,  // 138: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	15,  // 139: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	27,  // 140: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	29,  // 141: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	31,  // 142: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
-	40,  // 143: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	33,  // 144: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	35,  // 145: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	37,  // 146: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	43,  // 147: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	49,  // 148: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	61,  // 149: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	53,  // 150: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
-	56,  // 151: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
-	58,  // 152: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
-	63,  // 153: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	66,  // 154: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	47,  // 155: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	136, // [136:156] is the sub-list for method output_type
-	116, // [116:136] is the sub-list for method input_type
-	116, // [116:116] is the sub-list for extension type_name
-	116, // [116:116] is the sub-list for extension extendee
-	0,   // [0:116] is the sub-list for field type_name
+	47,  // 90: agent_routing.v1.RouteStreamResponse.more:type_name -> agent_routing.v1.RouteStreamResponse
+	88,  // 91: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	88,  // 92: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	50,  // 93: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	51,  // 94: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	76,  // 95: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	88,  // 96: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	74,  // 97: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	74,  // 98: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
+	54,  // 99: agent_routing.v1.ListWaitingResponse.entries:type_name -> agent_routing.v1.WaitingConversation
+	76,  // 100: agent_routing.v1.WaitingConversation.open_requests:type_name -> agent_routing.v1.Dispatch
+	74,  // 101: agent_routing.v1.WaitingConversation.dispatch_time:type_name -> google.protobuf.Timestamp
+	17,  // 102: agent_routing.v1.WaitingConversation.claim:type_name -> agent_routing.v1.Claim
+	17,  // 103: agent_routing.v1.ClaimTurnResponse.claim:type_name -> agent_routing.v1.Claim
+	88,  // 104: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	87,  // 105: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
+	60,  // 106: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
+	5,   // 107: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	88,  // 108: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	74,  // 109: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
+	4,   // 110: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
+	64,  // 111: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	18,  // 112: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	88,  // 113: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	64,  // 114: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	67,  // 115: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	68,  // 116: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	6,   // 117: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 118: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 119: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 120: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	20,  // 121: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	28,  // 122: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	30,  // 123: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
+	38,  // 124: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	32,  // 125: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	34,  // 126: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	36,  // 127: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	42,  // 128: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	48,  // 129: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	59,  // 130: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	52,  // 131: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
+	55,  // 132: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
+	57,  // 133: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
+	62,  // 134: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	65,  // 135: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	46,  // 136: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 137: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 138: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 139: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 140: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	27,  // 141: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	29,  // 142: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	31,  // 143: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
+	40,  // 144: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	33,  // 145: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	35,  // 146: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	37,  // 147: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	43,  // 148: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	49,  // 149: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	61,  // 150: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	53,  // 151: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
+	56,  // 152: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
+	58,  // 153: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
+	63,  // 154: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	66,  // 155: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	47,  // 156: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	137, // [137:157] is the sub-list for method output_type
+	117, // [117:137] is the sub-list for method input_type
+	117, // [117:117] is the sub-list for extension type_name
+	117, // [117:117] is the sub-list for extension extendee
+	0,   // [0:117] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }

@@ -7,6 +7,7 @@ import pytest
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.rpc.ordered_stream import (
+    GROUP_BYTES_MAX,
     IN_FLIGHT_MAX,
     QUEUES_KEPT_MAX,
     OrderedStream,
@@ -268,3 +269,61 @@ async def test_caller_who_reads_again_too_late_is_told_so_and_not_that_all_was_a
     with pytest.raises(RoutingError, match="was read for"):
         await asyncio.wait_for(running, WAIT_S)
     assert written == [0]
+
+
+async def grouped(messages, size_bytes=0):
+    """Answer messages while the first write lasts; return the answers' ids by what was written."""
+    go_on = asyncio.Event()
+    written = []
+
+    async def answer(message):
+        padding = pb.RouteResponse(session_id="x" * size_bytes)
+        number = message.route.text
+        return pb.RouteStreamResponse(request_id=number, route=padding).SerializeToString()
+
+    async def write(body):
+        await go_on.wait()
+        found = pb.RouteStreamResponse.FromString(body)
+        assert not any(each.more for each in found.more)
+        assert all(each.WhichOneof("result") == "route" for each in (found, *found.more))
+        written.append([int(each.request_id) for each in (found, *found.more)])
+
+    stream = OrderedStream(answer, write, write_s_max=LONG_S)
+    running = asyncio.create_task(stream.run(Requests(messages).__aiter__()))
+    await settled()
+    go_on.set()
+    await asyncio.wait_for(running, WAIT_S)
+    return written
+
+
+def asking(number, *, takes_more=True):
+    """Return the bytes of a message to a session of its own."""
+    route = pb.RouteRequest(session_id=f"chat-{number}", text=str(number))
+    return pb.RouteStreamRequest(route=route, takes_more=takes_more).SerializeToString()
+
+
+async def test_answers_that_wait_for_a_write_go_out_together():
+    """And their slots are free again, so that more messages than slots are answered."""
+    count = 2 * IN_FLIGHT_MAX + 5
+    written = await grouped([asking(n) for n in range(count)])
+    assert [number for group in written for number in group] == list(range(count))
+    assert len(written) < count / 10
+    assert max(map(len, written)) > IN_FLIGHT_MAX / 2
+
+
+async def test_client_that_does_not_ask_for_groups_gets_each_answer_alone():
+    """As clients of older releases do; one message with the wish is enough."""
+    alone = await grouped([asking(n, takes_more=False) for n in range(20)])
+    assert alone == [[n] for n in range(20)]
+    wished = await grouped([asking(n, takes_more=n == 4) for n in range(20)])
+    assert len(wished) < 20
+
+
+async def test_group_of_answers_is_bounded():
+    """A client takes messages of 4 MiB at most; one large answer still comes, alone."""
+    third = GROUP_BYTES_MAX // 3
+    written = await grouped([asking(n) for n in range(9)], third)
+    assert [number for group in written for number in group] == list(range(9))
+    assert max(map(len, written)) == 2
+    large = await grouped([asking(n) for n in range(3)], 2 * GROUP_BYTES_MAX)
+    assert large == [[0], [1], [2]]

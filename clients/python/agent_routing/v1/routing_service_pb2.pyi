@@ -2312,6 +2312,12 @@ class RouteStreamRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROUTE_FIELD_NUMBER: builtins.int
+    TAKES_MORE_FIELD_NUMBER: builtins.int
+    takes_more: builtins.bool
+    """True: this client reads RouteStreamResponse.more, so from this message on several answers may come
+    in one message of the stream, which takes the server less time. False: each comes by itself,
+    unless an earlier message of the stream had true. Default false. Servers before 0.2.0 ignore it.
+    """
     @property
     def route(self) -> Global___RouteRequest:
         """The message. Its request_id is required here: answers are matched by it."""
@@ -2320,9 +2326,10 @@ class RouteStreamRequest(google.protobuf.message.Message):
         self,
         *,
         route: Global___RouteRequest | None = ...,
+        takes_more: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["route", b"route"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["route", b"route"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["route", b"route", "takes_more", b"takes_more"]) -> None: ...
 
 Global___RouteStreamRequest: typing_extensions.TypeAlias = RouteStreamRequest
 
@@ -2336,6 +2343,7 @@ class RouteStreamResponse(google.protobuf.message.Message):
     SESSION_ID_FIELD_NUMBER: builtins.int
     ROUTE_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request of the message. Empty if it had none."""
     session_id: builtins.str
@@ -2348,6 +2356,13 @@ class RouteStreamResponse(google.protobuf.message.Message):
     def error(self) -> google.rpc.status_pb2.Status:
         """The error that Route would have ended with, details included."""
 
+    @property
+    def more(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RouteStreamResponse]:
+        """Further answers, in their order, after the one above. Each is what would have come by itself, and
+        has no more of its own. Empty unless a message of the stream had takes_more. At most 64 KiB in
+        all, the first answer included; an answer that would go beyond that comes in the next message.
+        """
+
     def __init__(
         self,
         *,
@@ -2355,9 +2370,10 @@ class RouteStreamResponse(google.protobuf.message.Message):
         session_id: builtins.str = ...,
         route: Global___RouteResponse | None = ...,
         error: google.rpc.status_pb2.Status | None = ...,
+        more: collections.abc.Iterable[Global___RouteStreamResponse] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["error", b"error", "result", b"result", "route", b"route"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "request_id", b"request_id", "result", b"result", "route", b"route", "session_id", b"session_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "more", b"more", "request_id", b"request_id", "result", b"result", "route", b"route", "session_id", b"session_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["route", "error"] | None: ...
 
 Global___RouteStreamResponse: typing_extensions.TypeAlias = RouteStreamResponse
