@@ -59,6 +59,8 @@ CALLERS = {
     "frontend for nobody": {"scopes": ["route", "act_as"]},
     "reader of all": {"scopes": ["read", "act_as"]},
     "operator": {"scopes": ["admin"], "user": "sam"},
+    "operator who reads texts": {"scopes": ["admin", "read_words"], "user": "sam"},
+    "its agent, for ana": {"scopes": ["agent", "act_as"], "agents": ("sales",)},
     "approver": {"scopes": ["approve"], "user": "bea"},
     "no scope": {"scopes": [], "user": "ana"},
     "nobody": None,
@@ -138,6 +140,7 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         "ListTasks, by a task": pb.ListTasksRequest(user_id=user_id, task_id=task_id),
         "ListTurns": pb.ListTurnsRequest(**whose),
         "ListTurns, by a task": pb.ListTurnsRequest(user_id=user_id, task_id=task_id),
+        "ListTurns, for a reason": pb.ListTurnsRequest(**whose, read_reason="ticket 7"),
         "ListTurns, of sales": pb.ListTurnsRequest(**whose, agent_id="sales"),
         "ListAgents": pb.ListAgentsRequest(),
         "ListAgents, of the session": pb.ListAgentsRequest(**whose),
@@ -148,6 +151,7 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         ),
         "ListSessions": admin.ListSessionsRequest(),
         "ListEvents": admin.ListEventsRequest(),
+        "ListEvents, for a reason": admin.ListEventsRequest(read_reason="ticket 7"),
         "WatchEvents": admin.WatchEventsRequest(from_beginning=True),
         "GetRoutingStats": admin.GetRoutingStatsRequest(),
         "EraseUser": admin.EraseUserRequest(user_id="ana"),
@@ -163,6 +167,9 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
             update_time_before=timestamp_pb2.Timestamp(seconds=1)
         ),
         "ListSessions, other tenant": admin.ListSessionsRequest(tenant="y"),
+        "GetSessionAt, other tenant": admin.GetSessionAtRequest(session_id=session_id, tenant="y"),
+        "ListEvents, other tenant": admin.ListEventsRequest(tenant="y"),
+        "ListInbox, other tenant": admin.ListInboxRequest(tenant="y"),
         "WatchEvents, all tenants": admin.WatchEventsRequest(tenant="*"),
     }
 
@@ -228,7 +235,7 @@ class Desk:
             self._place += 1
             self._session_id = f"s{self._place}"
             self._open_request, self._paused = await prepared(self._service, self._session_id)
-        user_id = "ana" if caller == "frontend for ana" else ""
+        user_id = "ana" if caller.endswith("for ana") else ""
         request = requests(self._session_id, self._open_request, self._paused, user_id)[row]
         claims = CALLERS[caller]
         who = () if claims is None else bearer(_token(claims))
