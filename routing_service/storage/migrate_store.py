@@ -13,7 +13,7 @@ from routing_service.storage.open_store import (
     StoreUrlInvalid,
     dynamodb_place,
     open_store,
-    postgres_place,
+    postgres_places,
     redis_place,
     without_secrets,
 )
@@ -74,13 +74,7 @@ async def migrate_store(
 async def _migrate_tables(url: str, grant_to: str) -> Migrated:
     engine = url.partition(":")[0].lower()
     if engine in {"postgres", "postgresql"}:
-        place = postgres_place(url)
-        from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
-            migrate_postgres,
-        )
-
-        before, after = await migrate_postgres(place, grant_to=grant_to)
-        return Migrated(place.shown, before, after)
+        return await _migrate_postgres(url, grant_to)
     if grant_to:
         raise StoreUrlInvalid(
             f'the engine "{engine}" has no users to grant anything to; leave --grant-to out'
@@ -97,6 +91,18 @@ async def _migrate_tables(url: str, grant_to: str) -> Migrated:
         return Migrated(table.shown, before, after)
     # The others do it as they open.
     return Migrated(without_secrets(url), None, None)
+
+
+async def _migrate_postgres(url: str, grant_to: str) -> Migrated:
+    """Migrate every cluster of the store; before is the oldest version that was found."""
+    from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
+        migrate_postgres,
+    )
+
+    places = postgres_places(url)
+    versions = [await migrate_postgres(place, grant_to=grant_to) for place in places]
+    shown = " ".join(place.shown for place in places)
+    return Migrated(shown, min(before for before, _ in versions), versions[0][1])
 
 
 async def _migrate_redis(url: str) -> Migrated:

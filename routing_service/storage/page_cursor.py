@@ -39,6 +39,11 @@ class CursorForm:
         self._start = (0,) * places
         self._struct = struct.Struct(f">c{STORE_ID_BYTES}s{len(mark)}s{places}Q")
 
+    @property
+    def size_bytes(self) -> int:
+        """The length of every cursor."""
+        return self._struct.size
+
     def pack(self, places: Places) -> bytes:
         """Make the cursor of places."""
         return self._struct.pack(self._kind, self._store_id, self._mark, *places)

@@ -30,6 +30,17 @@ def remove_files(folder: Path, _server: Any) -> None:
         file.unlink()
 
 
+def cluster_urls(folder: Path, database: Any) -> str:
+    """Return a store on two clusters, here two schemas, and tenants on both."""
+    return " ".join(database.store_url(folder / name) for name in ("first", "second"))
+
+
+def clear_clusters(folder: Path, database: Any) -> None:
+    """Remove what both have."""
+    for name in ("first", "second"):
+        database.clear(folder / name)
+
+
 @dataclass(frozen=True)
 class Engine:
     name: str
@@ -57,6 +68,23 @@ ENGINES = (
         lasting=True,
         server="postgres_database",
         clear=lambda folder, database: database.clear(folder),
+    ),
+    Engine(
+        "clusters",
+        cluster_urls,
+        lasting=True,
+        server="postgres_database",
+        clear=clear_clusters,
+        # Groups are those of one cluster, on which the engine above has these.
+        heavy=frozenset(
+            {
+                "test_any_groups_have_the_outcome_of_one_after_the_other",
+                "test_deep_pages_of_changes_pass_over_nothing",
+                "test_erasing_takes_the_content_and_keeps_the_order",
+                "test_many_sessions_are_there_after_reopening",
+                "test_thousand_appends_at_once_are_all_stored",
+            }
+        ),
     ),
     Engine(
         "redis",

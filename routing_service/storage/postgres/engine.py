@@ -64,8 +64,10 @@ class PostgresEngine:
         writes: ConnectionPool,
         opened: AsyncExitStack,
         bounds: PostgresBounds = DEFAULT_BOUNDS,
+        figures: WriteFigures | None = None,
     ) -> None:
-        """Take over what is open."""
+        """Take over what is open. figures: of a store that has several engines."""
+        self.store_id = store_id
         options = connector.place.options
         origin = new_origin()
         self.log_form = CursorForm(LOG, store_id, places=PLACES)
@@ -96,6 +98,7 @@ class PostgresEngine:
             group_writes_max=options.group_writes_max,
             on_stored=self._tell,
             bounds=bounds,
+            figures=figures,
         )
 
     @property
@@ -204,9 +207,11 @@ class PostgresEngine:
 
     async def due_sessions(self, now_us: int, limit: int) -> list[SessionKey]:
         """See Store.due_sessions."""
-        return await self._read(
-            lambda connection: self._upkeep.due_sessions(connection, now_us, limit)
-        )
+        return [key for _, key in await self.due_rows(now_us, limit)]
+
+    async def due_rows(self, now_us: int, limit: int) -> list[tuple[int, SessionKey]]:
+        """Read what ``due_sessions`` does, each with its time."""
+        return await self._read(lambda connection: self._upkeep.due_rows(connection, now_us, limit))
 
     async def acquire_lease(self, name: str, holder: str, now_us: int, until_us: int) -> bool:
         """See Store.acquire_lease."""
@@ -300,6 +305,14 @@ class PostgresEngine:
     def _tell(self, _appends: Sequence[Append]) -> None:
         if self._sender is not None:
             self._sender.send()
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run a statement that reads, for the tables that only a store of several clusters has."""
+        return await self._reads.run(work)
+
+    async def write_now(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run a statement that writes, outside the groups."""
+        return await self._writes.run(work)
 
     async def _read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._reads.run(work)

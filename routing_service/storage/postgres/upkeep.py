@@ -22,7 +22,7 @@ class UpkeepRows:
 
         # due_us <= $1 is what lets the partial index serve.
         self._select_due = statement(
-            "SELECT tenant, session_id FROM @sessions WHERE due_us <= $1::bigint "
+            "SELECT due_us, tenant, session_id FROM @sessions WHERE due_us <= $1::bigint "
             "ORDER BY due_us LIMIT $2"
         )
         self._acquire_lease = statement(
@@ -35,13 +35,13 @@ class UpkeepRows:
         self._blank_owner = statement("SELECT @blank_owner($1::text, $2::text)")
         self._delete_session = statement("SELECT @delete_session($1::text, $2::text, $3::bigint)")
 
-    async def due_sessions(
+    async def due_rows(
         self, connection: Connection, now_us: int, limit: int
-    ) -> list[SessionKey]:
-        """Read what is due, the earliest first."""
+    ) -> list[tuple[int, SessionKey]]:
+        """Read what is due and since when, the earliest first."""
         wanted = (min(now_us, INT_MAX), limit)
         cursor = await connection.execute(self._select_due, wanted, binary=True)
-        return [SessionKey(*row) for row in await cursor.fetchall()]
+        return [(due_us, SessionKey(*key)) for due_us, *key in await cursor.fetchall()]
 
     async def acquire_lease(
         self, connection: Connection, name: str, holder: str, now_us: int, until_us: int

@@ -101,9 +101,13 @@ class GroupWriter:
         group_writes_max: int,
         on_stored: Callable[[Sequence[Append]], None],
         bounds: PostgresBounds = DEFAULT_BOUNDS,
+        figures: WriteFigures | None = None,
     ) -> None:
-        """Write nothing yet. on_stored: called after the commit of appends."""
-        self.figures = WriteFigures()
+        """Write nothing yet. on_stored: called after the commit of appends.
+
+        figures: where to count; None = figures of its own.
+        """
+        self.figures = WriteFigures() if figures is None else figures
         self._pool = pool
         self._rows = rows
         self._groups_in_flight_max = groups_in_flight_max
