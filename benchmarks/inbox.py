@@ -49,14 +49,14 @@ def measure(scale: Scale) -> list[Figure]:
     with server_process("", registry=REGISTRY) as (address, _):
         direct_ms, inbox_ms = asyncio.run(_one_by_one(address, scale.lone_calls))
     with server_process("", registry=REGISTRY) as (address, _):
-        emptied = asyncio.run(_emptied(address, WAITING // share, WORKERS // share))
+        cleared = asyncio.run(emptied(address, WAITING // share, WORKERS // share))
     return [
         *(_added(direct_ms, inbox_ms, part) for part in (50, 99)),
         Figure(
             "inbox_turns_per_s",
-            emptied["turns_per_s"],
-            f"turns a second, {emptied['waiting']:,} waiting, {emptied['workers']:,} workers",
-            beside=emptied,
+            cleared["turns_per_s"],
+            f"turns a second, {cleared['waiting']:,} waiting, {cleared['workers']:,} workers",
+            beside=cleared,
         ),
     ]
 
@@ -98,7 +98,9 @@ async def _one_by_one(address: str, calls: int) -> tuple[list[float], list[float
     return direct[20:], waited[20:]
 
 
-async def _emptied(address: str, waiting: int, workers: int) -> dict[str, float]:
+async def emptied(
+    address: str, waiting: int, workers: int, senders: int = SENDERS
+) -> dict[str, float]:
     """Fill an inbox, then let workers empty it; return the rates."""
     async with AsyncExitStack() as opened:
         stubs: list[Any] = []
@@ -114,7 +116,7 @@ async def _emptied(address: str, waiting: int, workers: int) -> dict[str, float]
                 await stub.Route(_message(f"chat-{number}"))
 
         begun_s = time.perf_counter()
-        await asyncio.gather(*(fill(stubs[n % len(stubs)]) for n in range(SENDERS)))
+        await asyncio.gather(*(fill(stubs[n % len(stubs)]) for n in range(senders)))
         routes_per_s = waiting / (time.perf_counter() - begun_s)
         done = 0
         finished = asyncio.Event()

@@ -238,6 +238,12 @@ COMMANDS: Final = (
     Command(
         "purge", "purge:purge", "Remove sessions that have not been used for long.", "retention"
     ),
+    Command(
+        "plan",
+        "plan:plan_command",
+        "Plan machines and engine sizes for a number of users.",
+        "scaling",
+    ),
     Command("migrate", "migrate:migrate", "Bring a store's schema up to date.", "operations"),
     Command(
         "verify",
