@@ -273,6 +273,7 @@ async def test_export_has_everything_of_one_user(service):
         ("ListEvents", pb.ListEventsRequest(session_id="x", kinds=["moon"]), "kinds"),
         ("ListEvents", pb.ListEventsRequest(order=1), "order"),
         ("ListEvents", pb.ListEventsRequest(page_token="AAAA"), "page_token"),
+        ("ListInbox", pb.ListInboxRequest(page_token="AAAA"), "page_token"),
         ("SetStickiness", pb.SetStickinessRequest(), "enabled"),
         ("EraseUser", pb.EraseUserRequest(), "user_id"),
         ("EraseUser", pb.EraseUserRequest(user_id="ana", tenant="*"), "tenant"),

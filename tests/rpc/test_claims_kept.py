@@ -150,7 +150,16 @@ async def test_only_the_claimant_answers_or_hands_on_a_parked_task(tmp_path):
         moved = pb.SetActiveAgentRequest(
             session_id="s1", agent_id="refunds", turn_request_id=given.request_id
         )
-        for rpc, request in (("CompleteTurn", answer), ("SetActiveAgent", moved)):
+        note = pb.KeepTurnRequest(
+            session_id="s1", request_id=given.request_id, agent_id="desk", note="cem looks"
+        )
+        cancelled = pb.CancelTaskRequest(session_id="s1", task_id=given.task_id)
+        for rpc, request in (
+            ("CompleteTurn", answer),
+            ("SetActiveAgent", moved),
+            ("KeepTurn", note),
+            ("CancelTask", cancelled),
+        ):
             refused = await refusal(cem(rpc, request))
             assert (refused.reason, refused.metadata["claimant"]) == ("CLAIMED", "bea")
         assert outcome_status(await bea("CompleteTurn", answer)) == "APPLIED"

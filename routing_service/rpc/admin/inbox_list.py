@@ -101,10 +101,10 @@ def _position(
     if not request.page_token:
         return queues, None
     try:
-        queue, _, entry = cursor_in(request.page_token).decode().partition("\n")
+        queue, is_own, entry = cursor_in(request.page_token).decode().partition("\n")
     except UnicodeDecodeError as error:
         raise bad_token() from error
-    if asked and queue != asked:
+    if not is_own or (asked and queue != asked):
         raise bad_token()
     # In the order of names: an agent that a reload has removed keeps its place.
     return [each for each in queues if each >= queue], entry_in(entry, queue)
