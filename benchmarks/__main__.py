@@ -28,6 +28,7 @@ from benchmarks import (
     growth,
     imports,
     inbox,
+    interpreter_steps,
     peer_turns,
     plots,
     postgres_appends,
@@ -68,6 +69,7 @@ KEYS: Final = (
 """The keys in "figures" of the report. Other measurements are under "more"."""
 
 BENCHMARKS: Final[dict[str, Benchmark]] = {
+    "steps": interpreter_steps.measure,
     "route": route_speed.measure,
     "imports": imports.measure,
     "start": server_start.measure,

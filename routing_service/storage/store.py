@@ -36,7 +36,6 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from routing_service.storage.queue_entries import (
-    APPEND_ENTRIES_MAX,
     LeaseWish,
     QueueEntry,
     QueueItem,
@@ -171,19 +170,6 @@ class Append(msgspec.Struct, frozen=True):
     """Entries of queues that begin with this change. One that is stored already stays as it is."""
     inbox_drop: tuple[QueueEntry, ...] = ()
     """Entries that end with this change, with their leases. Those not stored are ignored."""
-
-    def __post_init__(self) -> None:
-        """Assert what only a bug of this service can break."""
-        assert self.base_revision >= 0, self.base_revision
-        assert self.change.revision == self.base_revision + 1, (self.change, self.base_revision)
-        if self.tasks:
-            assert len(self.tasks) <= APPEND_TASKS_MAX, len(self.tasks)
-            assert all(task.session_id == self.key.session_id for task in self.tasks), self.tasks
-        if self.inbox_put or self.inbox_drop:
-            entries = (*self.inbox_put, *self.inbox_drop)
-            assert len(entries) <= APPEND_ENTRIES_MAX, len(entries)
-            assert all(entry.session_id == self.key.session_id for entry in entries), entries
-            assert len(set(entries)) == len(entries), entries
 
 
 class Head(msgspec.Struct, frozen=True):

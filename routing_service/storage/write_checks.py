@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from routing_service.storage.queue_entries import LeaseWish, QueueEntry
+from routing_service.storage.queue_entries import APPEND_ENTRIES_MAX, LeaseWish, QueueEntry
 from routing_service.storage.store import (
+    APPEND_TASKS_MAX,
     CHANGE_BYTES_MAX,
     INT_MAX,
     PAGE_ROWS_MAX,
@@ -30,8 +31,12 @@ SETTING_BYTES_MAX: Final = 64 * 1024
 
 
 def check_append(append: Append) -> None:
-    """Refuse an append that some engine could not store."""
+    """Refuse an append that some engine could not store; assert what only a bug of ours can break.
+
+    The asserts are here rather than in Append, of which each turn makes two.
+    """
     key, change = append.key, append.change
+    assert 0 <= append.base_revision == change.revision - 1, (change, append.base_revision)
     tenant, session_id = key
     texts = f"{tenant}{session_id}{change.method}{change.request_id}{change.actor}{append.user_id}"
     # The usual case: the texts are valid together, so each one is.
@@ -58,6 +63,9 @@ def check_append(append: Append) -> None:
         if due_us is not None:
             _check_number("due_us", due_us)
         _check_size("state", len(append.state), STATE_BYTES_MAX)
+    if append.tasks:
+        assert len(append.tasks) <= APPEND_TASKS_MAX, len(append.tasks)
+        assert all(task.session_id == session_id for task in append.tasks), append.tasks
     for task in append.tasks:
         _check_name("task id", task.task_id)
         _check_text("task's user id", task.user_id)
@@ -68,7 +76,11 @@ def check_append(append: Append) -> None:
             _check_number("task's expire_us", task.expire_us)
         _check_size("task", len(task.data), TASK_BYTES_MAX)
     if append.inbox_put or append.inbox_drop:
-        check_entries(tenant, (*append.inbox_put, *append.inbox_drop))
+        entries = (*append.inbox_put, *append.inbox_drop)
+        assert len(entries) <= APPEND_ENTRIES_MAX, len(entries)
+        assert all(entry.session_id == session_id for entry in entries), entries
+        assert len(set(entries)) == len(entries), entries
+        check_entries(tenant, entries)
 
 
 def check_entries(tenant: str, entries: tuple[QueueEntry, ...]) -> None:

@@ -346,10 +346,11 @@ async def test_largest_numbers_are_kept(store, make):
     assert (task.create_us, task.update_us, task.expire_us) == (0, INT_MAX, INT_MAX - 2)
 
 
-def test_revision_that_does_not_follow_its_base_is_our_mistake(make):
-    """The check is at the append itself, so that a gap is never stored."""
+async def test_revision_that_does_not_follow_its_base_is_our_mistake(store, make):
+    """The check is before every engine, so that a gap is never stored."""
     with pytest.raises(AssertionError):
-        structs.replace(make.append(), base_revision=1)
+        await store.append(structs.replace(make.append(), base_revision=1))
+    assert await store.load(make.key()) is None
 
 
 async def test_tenants_do_not_see_each_other(store, make):

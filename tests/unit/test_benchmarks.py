@@ -8,7 +8,7 @@ import pytest
 from agent_routing.v1 import routing_service_pb2
 from benchmarks import __main__ as bench
 from benchmarks import talk, topic_cost, wire
-from benchmarks.figure import QUICK, Figure
+from benchmarks.figure import QUICK, Figure, median_interval, ratios
 from benchmarks.service import REGISTRY
 from routing_service.registry.file import parse_registry
 from routing_service.server.server import RoutingServer
@@ -80,6 +80,39 @@ def test_the_report_has_the_keys_that_others_read(tmp_path, monkeypatch):
     assert set(report["figures"]) == ISSUED | {"fsync_ms", "grpc_import_ms"}
     assert report["more"] == {"another": 2.0}
     assert (tmp_path / "bench" / "route_vs_echo.svg").read_text().startswith("<svg")
+
+
+def test_interval_of_a_figure_is_that_of_the_sign_test():
+    """Known places: the ends of six values, the second of nine, the third of twelve."""
+    assert median_interval([5, 4, 3, 2, 1]) is None
+    assert median_interval([6, 2, 1, 4, 5, 3]) == (1, 6)
+    assert median_interval(list(range(1, 10))) == (2, 8)
+    assert median_interval(list(range(1, 13))) == (3, 10)
+
+
+def test_round_that_other_load_spoils_hardly_moves_a_figure():
+    """Each round has its own ratio, so a slow minute counts for neither side."""
+    ours, reference = [50.0] * 11, [100.0] * 11
+    quiet = Figure.of("a", ratios({"o": ours, "r": reference}, "o", "r"), "of r", rounds={})
+    # A whole round at a tenth of the speed, and one in which only ours was slow.
+    ours[3], reference[3], ours[7] = 5.0, 10.0, 5.0
+    noisy = Figure.of("a", ratios({"o": ours, "r": reference}, "o", "r"), "of r", rounds={})
+    assert (noisy.value, noisy.interval) == (quiet.value, quiet.interval) == (0.5, (0.5, 0.5))
+
+
+def test_report_has_the_intervals(tmp_path, monkeypatch):
+    """Of figures with rounds enough, in the file and in the table."""
+    monkeypatch.setattr(bench, "REPORT", tmp_path / "bench.json")
+    monkeypatch.setattr(bench, "PLOTS", tmp_path / "bench")
+    made = [
+        Figure.of("route_vs_echo", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "of echo", rounds={}),
+        Figure.of("short", [0.1, 0.2], "of it", rounds={}),
+    ]
+    bench._write(made, QUICK, 1.0, [])
+    report = json.loads((tmp_path / "bench.json").read_text())
+    assert report["intervals"] == {"route_vs_echo": [0.1, 0.6]}
+    table = bench._table(made, QUICK, 1.0)
+    assert list(table.columns[2].cells) == ["0.1-0.6", ""]
 
 
 def test_cost_of_a_verdict_is_a_figure_with_what_is_around_it():
