@@ -5,7 +5,7 @@ Whatever comes first, one person has the conversation, and one answer ends a tur
 
 import asyncio
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 
 import pytest
@@ -33,19 +33,25 @@ MAY_BE_REFUSED = {
 }
 
 
-@pytest.fixture
-async def replicas(tmp_path):
-    """Two servers with one store and one clock."""
+@asynccontextmanager
+async def sharing(folder, registry):
+    """Run two servers with one store and one clock, where callers sign in."""
     store, clock = SharedStore(), Clock()
     async with AsyncExitStack() as running:
         servers = []
         for name in ("one", "two"):
-            own = tmp_path / name
+            own = folder / name
             await asyncio.to_thread(own.mkdir)
-            entered = serving_signed_in(own, SHOP, shared=store, clock=clock)
+            entered = serving_signed_in(own, registry, shared=store, clock=clock)
             servers.append(await running.enter_async_context(entered))
         yield servers
-    await store.close()
+
+
+@pytest.fixture
+async def replicas(tmp_path):
+    """Two servers of the shop."""
+    async with sharing(tmp_path, SHOP) as servers:
+        yield servers
 
 
 def everybody(session_id, task_id, open_requests, draw):
