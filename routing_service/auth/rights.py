@@ -39,6 +39,8 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "ListWaiting": (AGENT, ADMIN),
     "ClaimTurn": (AGENT, ADMIN),
     "ReleaseTurn": (AGENT, ADMIN),
+    "AddNote": (AGENT, ADMIN),
+    "ListNotes": (AGENT, ADMIN),
     "ResumeTask": (ROUTE, APPROVE, ADMIN),
     "ListApprovals": (APPROVE, ADMIN),
     "WatchApprovals": (APPROVE, ADMIN),
@@ -176,6 +178,11 @@ def as_person(caller: Caller, method: str, user_id: str, agent_id: str) -> Acces
 def sees_inbox_texts(caller: Caller, agent_id: str) -> bool:
     """Say whether a reader of an inbox gets the users' texts: not an operator as such."""
     return not caller.signed_in or (AGENT in caller.scopes and caller.speaks_for(agent_id))
+
+
+def reads_notes(caller: Caller, agent_id: str) -> bool:
+    """Say whether a reader of notes gets their texts. agent_id: "" = as an operator."""
+    return reads_texts(caller) or bool(agent_id and sees_inbox_texts(caller, agent_id))
 
 
 def is_operator(caller: Caller) -> bool:

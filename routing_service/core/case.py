@@ -9,6 +9,7 @@ import msgspec
 
 from routing_service.core import approvals, ownership, strands
 from routing_service.core.commands import (
+    AddNote,
     CancelTask,
     ClaimTurn,
     ClearActiveAgent,
@@ -20,6 +21,7 @@ from routing_service.core.commands import (
     ReleaseTurn,
     ResumeTask,
     RouteMessage,
+    Say,
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import session_erased, unknown_session
@@ -69,6 +71,8 @@ _OF_A_SESSION = (
     KeepTurn,
     ClaimTurn,
     ReleaseTurn,
+    Say,
+    AddNote,
     ResumeTask,
 )
 """Commands that no session can begin with."""

@@ -42,4 +42,51 @@ class TurnAnswered(
     answered_by: str
 
 
-ClaimEvent = Claimed | ClaimReleased | TurnAnswered
+class WaitBegun(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="wait_begun"
+):
+    """A conversation began to wait for the people of an agent with unclaimed_timeout.
+
+    Internal: watchers do not get it. given_by: the agent that gets it back if nobody claims it;
+    "" = the home agent.
+    """
+
+    agent_id: str
+    given_by: str = ""
+
+
+class MessageSaid(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_said"
+):
+    """An agent said something to the user, and its turn goes on.
+
+    request_id: the open request in which it was said; "" = it had none. by: the signed-in subject.
+    """
+
+    message_id: str
+    request_id: str
+    task_id: str
+    agent_id: str
+    text: str = ""
+    by: str = ""
+
+
+class NoteAdded(
+    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="note_added"
+):
+    """A person noted something about the conversation. Users never get it.
+
+    agent_id: the agent for which the person wrote; "" = an operator. author: the signed-in subject.
+    last_used_us: the time of the last call; a note is no use of the session.
+    """
+
+    note_id: str
+    task_id: str
+    agent_id: str
+    author: str = ""
+    text: str = ""
+    last_used_us: int = 0
+
+
+PersonEvent = WaitBegun | MessageSaid | NoteAdded
+ClaimEvent = Claimed | ClaimReleased | TurnAnswered | PersonEvent

@@ -315,6 +315,31 @@ class ReleaseTurn(msgspec.Struct, frozen=True):
     is_operator: bool = False
 
 
+class Say(msgspec.Struct, frozen=True):
+    """An agent says something to the user while its turn goes on.
+
+    request_id: its open request; "" = the people of agent_id have the conversation of task_id.
+    subject: the signed-in caller, "" without sign-in.
+    """
+
+    message_id: str
+    agent_id: str
+    text: str
+    request_id: str = ""
+    task_id: str = ""
+    subject: str = ""
+
+
+class AddNote(msgspec.Struct, frozen=True):
+    """A person notes something for other people. agent_id: "" = an operator."""
+
+    note_id: str
+    agent_id: str
+    author: str
+    text: str
+    task_id: str = ""
+
+
 class Expire(msgspec.Struct, frozen=True):
     """The service's own: apply the time-outs that have passed, and send on what has waited.
 
@@ -373,6 +398,8 @@ Command = (
     | KeepTurn
     | ClaimTurn
     | ReleaseTurn
+    | Say
+    | AddNote
     | ResumeTask
     | ReportDegraded
     | Expire

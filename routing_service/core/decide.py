@@ -15,9 +15,10 @@ from routing_service.core import ownership, strands
 from routing_service.core.abandon import decide_abandon
 from routing_service.core.cancel_task import decide_cancel, named_task
 from routing_service.core.case import Case, open_case
-from routing_service.core.claims import check_runtime, decide_claims
+from routing_service.core.claims import check_runtime
 from routing_service.core.commands import (
     Abandon,
+    AddNote,
     CancelTask,
     ClaimTurn,
     ClearActiveAgent,
@@ -31,6 +32,7 @@ from routing_service.core.commands import (
     ReportDegraded,
     ResumeTask,
     RouteMessage,
+    Say,
     SetActiveAgent,
 )
 from routing_service.core.complete_turn import decide_complete
@@ -38,12 +40,13 @@ from routing_service.core.draft import Draft
 from routing_service.core.erased_owner import owner_hash
 from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
-from routing_service.core.facts import NO_FACTS, Facts
+from routing_service.core.facts import NO_FACTS, Facts, StoreFormat
 from routing_service.core.keep_turn import decide_keep
 from routing_service.core.registry import Registry
 from routing_service.core.report_degraded import decide_report
 from routing_service.core.resume_task import decide_resume
 from routing_service.core.route_message import decide_route
+from routing_service.core.said import decide_of_people
 from routing_service.core.session import SessionState
 from routing_service.core.set_active_agent import decide_set_active
 from routing_service.core.vocabulary import ClearScope
@@ -81,6 +84,7 @@ def decide(
 def decide_case(case: Case, facts: Facts) -> Decided:
     """Decide a case once. facts: those that facts_needed() asks for. Raises RoutingError."""
     draft, command = case.draft, case.command
+    draft.store_format = facts.of(StoreFormat) if facts else 1  # Most messages need none.
     match command:
         case RouteMessage():
             decision = decide_route(case, command, facts)
@@ -88,8 +92,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = decide_complete(draft, command, facts)
         case KeepTurn():
             decision = decide_keep(draft, command, facts)
-        case ClaimTurn() | ReleaseTurn():
-            decision = decide_claims(draft, command, facts)
+        case ClaimTurn() | ReleaseTurn() | Say() | AddNote():
+            decision = decide_of_people(draft, command, facts)
         case SetActiveAgent():
             decision = decide_set_active(draft, command, facts, is_new=case.is_new)
         case ClearActiveAgent():

@@ -15,7 +15,7 @@ from routing_service.core.session import SessionState, evolve
 class Draft:
     """Collects the events of one change and folds them as they come."""
 
-    __slots__ = ("active_after", "before", "events", "now_us", "registry", "state")
+    __slots__ = ("active_after", "before", "events", "now_us", "registry", "state", "store_format")
 
     def __init__(
         self, state: SessionState | None, session_id: str, registry: Registry, now_us: int
@@ -31,6 +31,8 @@ class Draft:
         self.now_us = max(now_us, state.update_us)
         self.before = state
         self.registry = registry
+        # Set once it is known; the forms of format 1 can always be stored.
+        self.store_format = 1
         self.events: list[Event] = []
         # The active agent after each event, so that readers of the log need not fold all of it.
         self.active_after: list[str] = []
@@ -49,6 +51,7 @@ class Draft:
         draft.now_us = state.update_us
         draft.before = draft.state = state
         draft.registry = registry
+        draft.store_format = 1
         draft.events = []
         draft.active_after = []
         return draft

@@ -424,7 +424,7 @@ class AgentHandedOff(
     answer, which is no step of a ping-pong (in changes stored before this field it is one).
     resumes: to_agent was interrupted, further down the stack; it goes on from its frame.
     kept: see SessionState.meanwhile; settles: what was kept takes effect by this event.
-    to_person: to_agent is of kind human, so the handoff is no hop.
+    to_person: to_agent is of kind human, or gets back what none of them claimed: no hop.
     """
 
     from_agent: str

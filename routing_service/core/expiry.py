@@ -12,12 +12,13 @@ from routing_service.core.commands import Decision, Expire
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.facts import Facts
-from routing_service.core.people import claim_of, turns_of_person
+from routing_service.core.people import claim_of, turns_of_person, unclaimed_due_us
 from routing_service.core.queued_messages import is_any_due, next_queue
 from routing_service.core.registry import Registry
 from routing_service.core.route_message import send_on
 from routing_service.core.session import SessionState
 from routing_service.core.strand_fold import find_strand, live_turn
+from routing_service.core.unclaimed import give_back_unclaimed
 
 
 def next_due_us(state: SessionState, registry: Registry) -> int | None:
@@ -39,6 +40,9 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
         claim = claim_of(state)
         if claim is not None:
             due_us = claim.expire_us if due_us is None else min(due_us, claim.expire_us)
+        unclaimed_us = unclaimed_due_us(state, registry)
+        if unclaimed_us is not None:
+            due_us = unclaimed_us if due_us is None else min(due_us, unclaimed_us)
     for turn in state.open_turns:
         if timeout_us:
             time_us = turn.dispatched_us + timeout_us
@@ -63,9 +67,12 @@ def decide_expire(draft: Draft, command: Expire, facts: Facts) -> Decision:
     """Let take effect what has fallen due; no events where nothing has."""
     last_used_us = draft.before.last_used_us
     ownership.expire_waits(draft, command.child_seed)
+    give_back_unclaimed(draft, command.child_seed, stickiness_enabled=command.stickiness_enabled)
     went_home = ownership.expire_ownership(draft)
     if draft.state.apart is not None:
-        strands.expire_parked(draft, command.child_seed)
+        strands.expire_parked(
+            draft, command.child_seed, stickiness_enabled=command.stickiness_enabled
+        )
     waiting = next_queue(draft.before)
     if waiting is not None:
         _send_on(draft, waiting[0], command, facts)

@@ -14,6 +14,7 @@ import msgspec
 from routing_service.core.case import Case
 from routing_service.core.commands import (
     Abandon,
+    AddNote,
     AskApproval,
     CancelTask,
     ClaimTurn,
@@ -28,6 +29,7 @@ from routing_service.core.commands import (
     ReportDegraded,
     ResumeTask,
     RouteMessage,
+    Say,
     SetActiveAgent,
     TopicOpinion,
 )
@@ -159,7 +161,13 @@ def facts_needed(case: Case, found: Facts = NO_FACTS) -> list[Fact[Any]]:
     """
     command = case.command
     needed = _NEEDS[type(command)](case, command, found)
+    if case.draft.registry.gives_back and isinstance(command, _MAY_GIVE):
+        needed = [*needed, StoreFormat()]
     return [fact for fact in needed if type(fact) not in found] if needed else needed
+
+
+_MAY_GIVE = (RouteMessage, CompleteTurn, SetActiveAgent, Expire)
+"""Commands that may give a conversation to people, or take back what nobody claimed."""
 
 
 def topic_asked(case: Case) -> TopicInquiry | None:
@@ -255,7 +263,9 @@ def _needs_of_clear(case: Case, command: ClearActiveAgent, found: Facts) -> list
     return _needs_of_task(case, command, found) if command.task_id else []
 
 
-def _needs_format(_case: Case, _command: KeepTurn | ClaimTurn, _: Facts) -> list[Fact[Any]]:
+def _needs_format(
+    _case: Case, _command: KeepTurn | ClaimTurn | Say | AddNote, _: Facts
+) -> list[Fact[Any]]:
     return [StoreFormat()]
 
 
@@ -286,6 +296,8 @@ _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     KeepTurn: _needs_format,
     ClaimTurn: _needs_format,
     ReleaseTurn: _needs_nothing,
+    Say: _needs_format,
+    AddNote: _needs_format,
     ResumeTask: _needs_of_task,
     CancelTask: _needs_of_task,
     ClearActiveAgent: _needs_of_clear,

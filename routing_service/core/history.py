@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from routing_service.core import events as ev
+from routing_service.core.claim_events import MessageSaid
 from routing_service.core.dispatches import dispatched_by
-from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
+from routing_service.core.vocabulary import Initiator, OutcomeKind, OutcomeStatus, RouteReason
 
 _POSITION = attrgetter("position")
 _REQUEST_ID = attrgetter("request_id")
@@ -31,11 +32,11 @@ class TurnRecord(msgspec.Struct, frozen=True):
     position: (revision, place) of the dispatch, which orders the history.
     revision: the change that last changed the record: its answer's, or else its dispatch's.
     message_revision: the change that holds the user's text; has_message: it is filled in.
-    answered_by: a later request, whose answer is for this one too. outcome None, and neither
-    is_abandoned nor answered_by: unanswered. size_bytes: about its size in memory and in an
-    answer. shown: the record as bytes for answers, kept by rpc, b"" = not made yet; see keep_shown.
-    heard: the record as topic detection reads it, kept by that. Both are empty again after a
-    change of the record.
+    answered_by: a later request, whose answer is for this one too. is_said: the agent said it while
+    a turn went on. outcome None, and none of these: unanswered. size_bytes: about its size in
+    memory and in an answer. shown: the record as bytes for answers, kept by rpc, b"" = not made
+    yet; see keep_shown. heard: the record as topic detection reads it, kept by that. Both are empty
+    again after a change of the record.
     """
 
     position: tuple[int, int]
@@ -60,6 +61,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     complete_us: int | None = None
     is_abandoned: bool = False
     answered_by: str = ""
+    is_said: bool = False
     size_bytes: int = 0
     shown: bytes = b""
     heard: list[Any] = msgspec.field(default_factory=list)
@@ -67,7 +69,8 @@ class TurnRecord(msgspec.Struct, frozen=True):
     @property
     def is_open(self) -> bool:
         """Say whether nothing has become of the request yet."""
-        return self.outcome is None and not self.is_abandoned and not self.answered_by
+        closed = self.is_abandoned or self.answered_by or self.is_said
+        return self.outcome is None and not closed
 
     def answered(self, event: ev.TurnCompleted, revision: int, now_us: int) -> TurnRecord:
         """Return the record with the agent's answer."""
@@ -164,6 +167,8 @@ class HistoryFold:
                         self._put(changed(known, is_abandoned=True, revision=revision))
                 case ev.TurnAnswered():
                     self._answer_with(event, revision, now_us)
+                case MessageSaid():
+                    self._put(_said(event, position, now_us))
                 case _:
                     pass
         self._trim()
@@ -181,8 +186,9 @@ class HistoryFold:
     def _handed_over(
         self, event: ev.AgentHandedOff, position: tuple[int, int], now_us: int
     ) -> None:
-        if not event.child_request_id:
-            # The same request goes on with another agent, and the first one is done with it.
+        if not event.child_request_id or event.initiator is Initiator.COMPLETION:
+            # The request goes on with another agent, and the first one is done with it: as an
+            # agent that answered is already, unlike people who did not claim it.
             before = self._records.get((event.turn_request_id, event.from_agent))
             if before is not None and before.is_open:
                 moved = changed(
@@ -346,6 +352,25 @@ def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> 
         user_text=event.text,
         user_items=event.items,
         size_bytes=_size(event.text, event.items),
+    )
+
+
+def _said(event: MessageSaid, position: tuple[int, int], now_us: int) -> TurnRecord:
+    """Return the entry of a message that an agent said within a turn, or without one."""
+    return TurnRecord(
+        position=position,
+        request_id=event.message_id,
+        agent_id=event.agent_id,
+        task_id=event.task_id,
+        message_revision=0,
+        create_us=now_us,
+        revision=position[0],
+        parent_request_id=event.request_id,
+        agent_text=event.text,
+        status=OutcomeStatus.APPLIED,
+        complete_us=now_us,
+        is_said=True,
+        size_bytes=_size(event.text, ()),
     )
 
 

@@ -78,5 +78,8 @@ HISTORY_BYTES_MAX: Final = 1024 * 1024
 LEASE_TOKEN_BYTES_MAX: Final = 128
 """Of a lease's token, which the service makes: 49 characters."""
 
+PERSON_NOTE_BYTES_MAX: Final = 4 * 1024
+"""A note of people about a conversation."""
+
 NOTE_BYTES_MAX: Final = 1024
 """Of a note for the user: a line or two."""

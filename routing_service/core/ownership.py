@@ -6,11 +6,13 @@ Rule: exactly one place emits each kind of move, so that locks, frames and epoch
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from routing_service.core import approvals
 from routing_service.core import events as ev
+from routing_service.core.claim_events import WaitBegun
 from routing_service.core.commands import HandoffPlan
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
@@ -48,8 +50,15 @@ _BY_ANSWER = frozenset({"proceed", "complete"})
 _UNSURE_TURNS = frozenset({RouteReason.NO_ACTIVE_AGENT, RouteReason.CONSULTED})
 
 
+WAIT_FORMAT: Final = 2
+"""The store's format from which a conversation that nobody claims goes back."""
+
+
 class Move(msgspec.Struct, frozen=True):
-    """A handoff that the rules allowed. child_request_id: "" keeps the turn's request."""
+    """A handoff that the rules allowed. child_request_id: "" keeps the turn's request.
+
+    no_hop: people give back what none of them claimed.
+    """
 
     source: str
     target: Agent
@@ -64,6 +73,7 @@ class Move(msgspec.Struct, frozen=True):
     dispatches: bool = False
     moves: bool = True
     kept: bool = False
+    no_hop: bool = False
 
 
 def effective_mode(
@@ -149,11 +159,13 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
             drops_approval=drops_approval,
             sends_home=is_home and move.moves and not move.dispatches and _topics_count(draft),
             is_aside=move.route_reason is RouteReason.CONSULTED,
-            to_person=move.target.kind is AgentKind.HUMAN,
+            to_person=move.no_hop or move.target.kind is AgentKind.HUMAN,
         )
     )
     if draft.state.claim is not None:
         end_claim(draft)
+    if move.target.unclaimed_timeout_us is not None and draft.store_format >= WAIT_FORMAT:
+        draft.add(WaitBegun(move.target.agent_id, "" if move.no_hop else move.source))
     return HandoffPlan(
         from_agent=move.source,
         to_agent=move.target.agent_id,

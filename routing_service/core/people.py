@@ -9,7 +9,7 @@ from __future__ import annotations
 from routing_service.core.claim_events import ClaimReleased
 from routing_service.core.draft import Draft
 from routing_service.core.registry import Registry
-from routing_service.core.session import Claim, OpenTurn, SessionState
+from routing_service.core.session import Claim, OpenTurn, SessionState, Strand
 
 
 def person_with(state: SessionState, registry: Registry) -> str:
@@ -48,6 +48,37 @@ def claim_of(state: SessionState) -> Claim | None:
     """Return the claim on the conversation; None = nobody has claimed it."""
     claim = state.claim
     return claim if claim is not None and claim.claimant else None
+
+
+def unclaimed_turns(place: SessionState | Strand) -> tuple[OpenTurn, ...]:
+    """Return the turns that wait for somebody to claim their conversation, the oldest first.
+
+    () where a person has claimed it, where nothing waits, and while an approval is pending.
+    """
+    claim = place.claim
+    if claim is None or claim.claimant or place.paused is not None:
+        return ()
+    active = place.active
+    is_active = active is not None and active.agent_id == claim.agent_id and place.meanwhile is None
+    return tuple(
+        turn
+        for turn in place.open_turns
+        if turn.holder == claim.agent_id
+        and turn.epoch == place.epoch
+        and (is_active or turn.root_request_id == place.newest_turn)
+    )
+
+
+def unclaimed_due_us(place: SessionState | Strand, registry: Registry) -> int | None:
+    """Return when a conversation that nobody has claimed goes back; None = it waits on."""
+    if not registry.gives_back or place.claim is None:
+        return None
+    agent = registry.agent(place.claim.agent_id)
+    timeout_us = agent.unclaimed_timeout_us if agent is not None else None
+    turns = unclaimed_turns(place)
+    if timeout_us is None or not turns:
+        return None
+    return max(place.claim.claimed_us, turns[0].dispatched_us) + timeout_us
 
 
 def end_claim(draft: Draft) -> None:

@@ -52,7 +52,8 @@ PARKED_TIMEOUT_MIN_US = SECOND_US
 PARKED_TIMEOUT_MAX_US = 365 * DAY_US
 PARKED_TIMEOUT_DEFAULT_US = 7 * DAY_US
 
-# A person who has gone home does not keep a conversation from the next shift.
+# A person who has gone home does not keep a conversation from the next shift. The same bounds hold
+# for how long a conversation waits for a claim.
 CLAIM_TIMEOUT_MIN_US = SECOND_US
 CLAIM_TIMEOUT_MAX_US = 30 * DAY_US
 CLAIM_TIMEOUT_DEFAULT_US = 8 * HOUR_US
@@ -211,6 +212,10 @@ class Agent:
     turn_timeout_us: int | None = None
     # How long a person's claim lasts; None = CLAIM_TIMEOUT_DEFAULT_US.
     claim_timeout_us: int | None = None
+    # How long a message may wait until a person claims it; None = for as long as it takes.
+    unclaimed_timeout_us: int | None = None
+    # Locale -> what the user sees when that time has passed.
+    unclaimed_message: Mapping[str, str] = field(default_factory=dict)
     # A marker such as [HANDOFF_TO:x] in its text is a handoff and is cut out.
     markers: bool = False
     # An answer that ends in a question to the user locks softly, though its outcome is a proceed.
@@ -243,27 +248,19 @@ class Agent:
         if not 0 <= self.turns_max <= TURNS_MAX_MAX:
             msg = f"agent {self.agent_id!r}: turns_max {self.turns_max} is not 0..{TURNS_MAX_MAX}"
             raise ValueError(msg)
-        if self.idle_timeout_us is not None:
-            _check_range(
-                f"agent {self.agent_id!r}: idle_timeout_us",
-                self.idle_timeout_us,
-                IDLE_TIMEOUT_MIN_US,
-                IDLE_TIMEOUT_MAX_US,
-            )
-        if self.turn_timeout_us is not None:
-            _check_range(
-                f"agent {self.agent_id!r}: turn_timeout_us",
-                self.turn_timeout_us,
-                TURN_TIMEOUT_MIN_US,
-                TURN_TIMEOUT_MAX_US,
-            )
-        if self.claim_timeout_us is not None:
-            _check_range(
-                f"agent {self.agent_id!r}: claim_timeout_us",
-                self.claim_timeout_us,
+        for key, value_us, min_us, max_us in (
+            ("idle_timeout_us", self.idle_timeout_us, IDLE_TIMEOUT_MIN_US, IDLE_TIMEOUT_MAX_US),
+            ("turn_timeout_us", self.turn_timeout_us, TURN_TIMEOUT_MIN_US, TURN_TIMEOUT_MAX_US),
+            ("claim_timeout_us", self.claim_timeout_us, CLAIM_TIMEOUT_MIN_US, CLAIM_TIMEOUT_MAX_US),
+            (
+                "unclaimed_timeout_us",
+                self.unclaimed_timeout_us,
                 CLAIM_TIMEOUT_MIN_US,
                 CLAIM_TIMEOUT_MAX_US,
-            )
+            ),
+        ):
+            if value_us is not None:
+                _check_range(f"agent {self.agent_id!r}: {key}", value_us, min_us, max_us)
         if is_human and not self.has_inbox:
             msg = f"agent {self.agent_id!r} is of kind human; its turns wait in an inbox"
             raise ValueError(msg)
@@ -482,6 +479,8 @@ class Registry:
     has_inboxes: bool = field(init=False, repr=False, compare=False)
     # The agents of kind human; derived as well.
     people: frozenset[str] = field(init=False, repr=False, compare=False)
+    # Whether any of them gives back what nobody claims; derived as well.
+    gives_back: bool = field(init=False, repr=False, compare=False)
     # The turn timeouts of agents that have their own; derived as well.
     turn_timeouts_us: Mapping[str, int] = field(init=False, repr=False, compare=False)
     # The shortest turn timeout of any agent, and the one of all agents, 0 where they differ.
@@ -504,6 +503,8 @@ class Registry:
         object.__setattr__(self, "has_inboxes", inboxes)
         people = frozenset(a.agent_id for a in self.agents.values() if a.kind is AgentKind.HUMAN)
         object.__setattr__(self, "people", people)
+        gives_back = any(agent.unclaimed_timeout_us for agent in self.agents.values())
+        object.__setattr__(self, "gives_back", gives_back)
         one = self.double_text_rejects or self.double_text_queues
         object.__setattr__(self, "is_one_at_a_time", one)
         own = {a.agent_id: a.turn_timeout_us for a in self.agents.values() if a.turn_timeout_us}

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.claim_events import ClaimEvent
+from routing_service.core.claim_events import ClaimEvent, MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.claim_fold import evolve_claim
 from routing_service.core.session_parts import (
     Apart,
@@ -96,6 +96,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     that wait, in order.
     apart: parked tasks; the fields of a strand above are the foreground's. None = there are none.
     claim: see Claim; None = no person has claimed the conversation since an agent of theirs has it.
+    notes: the revisions of the latest notes.
     """
 
     session_id: str
@@ -132,6 +133,7 @@ class SessionState(msgspec.Struct, frozen=True, omit_defaults=True):
     queued: tuple[QueuedMessage, ...] = ()
     apart: Apart | None = None
     claim: Claim | None = None
+    notes: tuple[int, ...] = ()
 
     @property
     def last_used_us(self) -> int:
@@ -236,6 +238,9 @@ def evolve(state: SessionState, event: ev.Event) -> SessionState:
             | ev.Claimed()
             | ev.ClaimReleased()
             | ev.TurnAnswered()
+            | MessageSaid()
+            | NoteAdded()
+            | WaitBegun()
         ):
             return touched(_work(state, event))
         case ev.AgentHandedOff():
@@ -281,8 +286,8 @@ def _work(
     match event:
         case ev.TurnAbandoned():
             return without_turn(state, event.request_id)
-        case ev.Claimed() | ev.ClaimReleased() | ev.TurnAnswered():
-            return evolve_claim(state, event)
+        case ev.TurnExtended() | ev.StepsReported():
+            return _say(state, event)
         case ev.MessageQueued():
             queued = (*state.queued, QueuedMessage(event.request_id, state.revision))
             return replace(state, queued=queued, has_work=True)
@@ -290,7 +295,7 @@ def _work(
             rest = tuple(each for each in state.queued if each.request_id != event.request_id)
             return replace(state, queued=rest)
         case _:
-            return _say(state, event)
+            return evolve_claim(state, event)
 
 
 def _say(state: SessionState, event: ev.TurnExtended | ev.StepsReported) -> SessionState:

@@ -128,13 +128,15 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     """The person who has claimed the conversation of an agent of kind human, and until when.
 
-    claimant: "" = the last claim ended at claimed_us, and the conversation waits again.
+    claimant: "" = the conversation waits: it was given to the people, or the last claim ended, at
+    claimed_us. given_by: the agent that gets it back if nobody claims it, "" = the home agent.
     """
 
     agent_id: str
     claimant: str
     claimed_us: int
     expire_us: int = 0
+    given_by: str = ""
 
 
 class Strand(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,6 +14,7 @@ from routing_service.core import approvals, ownership
 from routing_service.core import events as ev
 from routing_service.core.commands import (
     Abandon,
+    AddNote,
     CancelTask,
     ClearActiveAgent,
     Command,
@@ -23,15 +24,17 @@ from routing_service.core.commands import (
     KeepTurn,
     ResumeTask,
     RouteMessage,
+    Say,
     SetActiveAgent,
 )
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, request_id_of_another, task_closed
-from routing_service.core.people import person_with
+from routing_service.core.people import person_with, unclaimed_due_us
 from routing_service.core.registry import Registry, WhilePaused
 from routing_service.core.session import SessionState, Strand
 from routing_service.core.strand_fold import apart_of, find_strand, live_turn, turns_of
+from routing_service.core.unclaimed import give_back_unclaimed
 
 PARKED_MAX: Final = 8
 """Parked tasks of a session. Eight with full return stacks make a state of 7.1 KB with ids of 20
@@ -60,7 +63,10 @@ def chosen_task(state: SessionState, command: Command) -> str:
         case ResumeTask() | CancelTask():
             strand = find_strand(state, command.task_id)
             return strand.task_id if strand else ""
-        case CompleteTurn() | KeepTurn() | Abandon():
+        case Say(request_id="") | AddNote():
+            strand = find_strand(state, command.task_id) if command.task_id else None
+            return strand.task_id if strand else ""
+        case CompleteTurn() | KeepTurn() | Say() | Abandon():
             request_id = command.request_id
         case SetActiveAgent() | ClearActiveAgent():
             if command.task_id:
@@ -90,7 +96,7 @@ def work_on(draft: Draft, task_id: str, command: Command) -> None:
         update_us=before.update_us,
         used_us=before.used_us,
     )
-    if isinstance(command, CompleteTurn | KeepTurn | SetActiveAgent):
+    if isinstance(command, CompleteTurn | KeepTurn | Say | SetActiveAgent):
         ownership.expire_waits(draft)
         if draft.state.open_task is None:
             _abandon_all(draft)
@@ -349,7 +355,7 @@ def _free(draft: Draft, command: Command, decision: Decision) -> Decision:
     return decision
 
 
-def expire_parked(draft: Draft, child_seed: str = "") -> None:
+def expire_parked(draft: Draft, child_seed: str = "", *, stickiness_enabled: bool = True) -> None:
     """Apply the time-outs of parked tasks: turns, approvals, the task's own, the time parked.
 
     child_seed: see approvals.expire.
@@ -361,6 +367,7 @@ def expire_parked(draft: Draft, child_seed: str = "") -> None:
         first, state = len(draft.events), draft.state
         draft.add(ev.StrandChosen(strand.task_id))
         ownership.expire_waits(draft, child_seed)
+        give_back_unclaimed(draft, child_seed, strand.number, stickiness_enabled=stickiness_enabled)
         is_over = draft.now_us >= strand.since_us + draft.registry.limits.parked_timeout_us
         task = draft.state.open_task
         if is_over and task is not None:
@@ -397,6 +404,9 @@ def parked_due_us(strand: Strand, registry: Registry) -> int:
         times.append(strand.task.expire_us)
     if strand.approval is not None and strand.approval.expire_us is not None:
         times.append(strand.approval.expire_us)
+    unclaimed_us = unclaimed_due_us(strand, registry)
+    if unclaimed_us is not None:
+        times.append(unclaimed_us)
     return min(times)
 
 

@@ -214,7 +214,7 @@ def check_references(document: Document) -> list[FileProblem]:
         problems += _check_duration((*path, "idle_timeout"), agent, _IDLE_RANGE, document)
         problems += _check_duration((*path, "turn_timeout"), agent, _TURN_RANGE, document)
         problems += _check_person(path, agent, document)
-        for key in ("name", "description", "on_complete_message"):
+        for key in ("name", "description", "on_complete_message", "unclaimed_message"):
             problems += _check_locales((*path, key), agent.get(key), default_locale, document)
     return problems
 
@@ -253,12 +253,13 @@ def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[Fil
         yield document.problem(("topics", "when_unsure"), message, "write suggest or agent")
 
 
-_PERSON_KEYS = ("claim_timeout",)
+_PERSON_KEYS = ("claim_timeout", "unclaimed_timeout", "unclaimed_message")
 
 
 def _check_person(path: Path, agent: dict[str, Any], document: Document) -> Iterator[FileProblem]:
     """Find what only people have on another agent, and a delivery that does not reach people."""
     yield from _check_duration((*path, "claim_timeout"), agent, _CLAIM_RANGE, document)
+    yield from _check_duration((*path, "unclaimed_timeout"), agent, _CLAIM_RANGE, document)
     if agent.get("kind") != "human":
         for key in _PERSON_KEYS:
             if key in agent:

@@ -388,6 +388,8 @@ def _build_agent(
         markers=agent.get("markers", False),
         asks_in_prose=agent.get("asks_in_prose") == "lock",
         claim_timeout_us=_optional_duration_us(agent, "claim_timeout"),
+        unclaimed_timeout_us=_optional_duration_us(agent, "unclaimed_timeout"),
+        unclaimed_message=_texts(agent.get("unclaimed_message"), default_locale),
         has_inbox=agent.get("delivery") == "inbox" or agent.get("kind") == "human",
         user_selectable=agent.get("user_selectable", False),
         enabled=agent.get("enabled", True),

@@ -86,6 +86,10 @@ def _warn_without_effect(
         message = f"{label} has an on_complete_message, which is shown only before another agent"
         remedy = "name an agent in on_complete, or remove the message"
         yield document.problem((*path, "on_complete_message"), message, remedy, on_key=True)
+    if agent.unclaimed_message and agent.unclaimed_timeout_us is None:
+        message = f"{label} has an unclaimed_message, which is shown only after unclaimed_timeout"
+        remedy = "write unclaimed_timeout, or remove the message"
+        yield document.problem((*path, "unclaimed_message"), message, remedy, on_key=True)
     if agent.kind is AgentKind.SYSTEM and agent.user_selectable:
         message = f"{label} is user_selectable, but a system agent refuses every handoff"
         remedy = "remove user_selectable, or make it a specialist"
@@ -241,6 +245,7 @@ def _warn_locales(
             ("name", agent.name, names),
             ("description", agent.description, descriptions),
             ("on_complete_message", agent.on_complete_message, names),
+            ("unclaimed_message", agent.unclaimed_message, names),
         )
         for key, texts, locales in expected:
             missing = [locale for locale in locales if locale not in _locales_of([texts])]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+from agent_routing.v1 import note_pb2, session_event_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
-from agent_routing.v1 import session_event_pb2
 from routing_service.core import claim_events as ev
 from routing_service.core.people import claim_of
 from routing_service.core.session import SessionState
@@ -50,5 +50,31 @@ def fill_claim(
             made.turn_answered.request_id = event.request_id
             made.turn_answered.agent.CopyFrom(cards.card(event.agent_id, ""))
             made.turn_answered.answered_by = event.answered_by
+        case ev.MessageSaid():
+            said = made.message_said
+            said.message_id, said.request_id = event.message_id, event.request_id
+            said.task_id = event.task_id
+            said.agent.CopyFrom(cards.card(event.agent_id, ""))
+        case ev.NoteAdded():
+            noted = made.note_added
+            noted.note_id, noted.task_id, noted.author = event.note_id, event.task_id, event.author
+            if event.agent_id:
+                noted.agent.CopyFrom(cards.card(event.agent_id, ""))
+        case ev.WaitBegun():
+            pass  # Internal.
         case _:
             assert_never(event)
+
+
+def note_out(
+    note: ev.NoteAdded, time_us: int, cards: AgentCards, *, with_text: bool = True
+) -> note_pb2.Note:
+    """Return a note about a conversation."""
+    return note_pb2.Note(
+        note_id=note.note_id,
+        task_id=note.task_id,
+        agent=cards.card(note.agent_id, "") if note.agent_id else None,
+        author=note.author,
+        text=note.text if with_text else "",
+        create_time=pm.timestamp(time_us),
+    )

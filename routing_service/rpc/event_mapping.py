@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agent_routing.v1 import handoff_pb2, session_event_pb2
 from routing_service.core import events as ev
-from routing_service.core.claim_events import ClaimEvent
+from routing_service.core.claim_events import ClaimEvent, MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.commands import HandoffPlan, SuggestionPlan
 from routing_service.core.vocabulary import RouteReason
 from routing_service.rpc import proto_mapping as pm
@@ -79,6 +79,9 @@ _WITHDRAW_CAUSES: Final = {
 KEEP_TURN: Final = "KeepTurn"
 """The method of changes by which workers extend turns and report steps."""
 
+ADD_NOTE: Final = "AddNote"
+"""The method of changes that are people's notes: they hold nothing else."""
+
 StepsSeen = Callable[[str], bool | None]
 """What a reader sees of an agent's reported steps: True = all, False = all but input and output,
 None = nothing."""
@@ -114,16 +117,23 @@ class ChangeMapper:
         self._bytes: OrderedDict[tuple[SessionKey, int, int], bytes] = OrderedDict()
 
     def change_bytes(
-        self, key: SessionKey, change: Change, cards: AgentCards, steps: StepsSeen = no_steps
+        self,
+        key: SessionKey,
+        change: Change,
+        cards: AgentCards,
+        steps: StepsSeen = no_steps,
+        *,
+        with_notes: bool = False,
     ) -> bytes:
         """Return a change serialised; empty if it has no public event.
 
         steps: what the watcher may see of reported steps; their changes are mapped for each.
+        with_notes: the watcher is not a user.
         """
         if change.method == KEEP_TURN:
             made = change_out(key, change, cards, steps)
             return made.SerializeToString() if made.events else b""
-        if change.events == BLANK_EVENTS:
+        if change.events == BLANK_EVENTS or (change.method == ADD_NOTE and not with_notes):
             return b""
         if change.method == ERASE_USER:
             self.forget(key)
@@ -216,6 +226,8 @@ def _fill(
             ev.ProfileUpdated()
             | ev.TimePassed()
             | ev.StrandChosen()
+            | WaitBegun()
+            | ev.ClaimReleased(claimant="")
             | ev.AgentHandedOff(hands_back=True)
         ):
             return False
@@ -251,6 +263,8 @@ def _fill(
             | ev.Claimed()
             | ev.ClaimReleased()
             | ev.TurnAnswered()
+            | MessageSaid()
+            | NoteAdded()
         ):
             _fill_work(made, event, cards)
         case ev.TurnCompleted():
@@ -393,8 +407,6 @@ def _fill_work(
 ) -> None:
     """Fill in what a worker or person said of a turn; the steps themselves depend on the reader."""
     match event:
-        case ev.Claimed() | ev.ClaimReleased() | ev.TurnAnswered():
-            fill_claim(made, event, cards)
         case ev.MessageQueued():
             made.message_queued.request_id = event.request_id
         case ev.MessageDequeued():
@@ -409,6 +421,8 @@ def _fill_work(
             reported.request_id, reported.task_id = event.request_id, event.task_id
             reported.agent.CopyFrom(cards.card(event.agent_id, ""))
             reported.attempt, reported.first_step = event.attempt, event.first_step
+        case _:
+            fill_claim(made, event, cards)
 
 
 def _fill_cleared(

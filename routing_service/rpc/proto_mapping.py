@@ -350,6 +350,8 @@ def turn_out(
         outcome = OUTCOMES[record.outcome]
     elif record.is_abandoned:
         outcome = turn_pb2.TURN_OUTCOME_ABANDONED
+    elif record.is_said:
+        outcome = turn_pb2.TURN_OUTCOME_SAID
     elif record.answered_by:
         # By itself: every dispatch pays for each field of its history.
         plain = replace(record, answered_by="")

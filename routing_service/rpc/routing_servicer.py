@@ -12,6 +12,7 @@ from routing_service.rpc.routing.degraded_turns import DegradedTurnCalls
 from routing_service.rpc.routing.handoffs import HandoffCalls
 from routing_service.rpc.routing.inbox import InboxCalls
 from routing_service.rpc.routing.keep_turn import KeepTurnCalls
+from routing_service.rpc.routing.notes import NoteCalls
 from routing_service.rpc.routing.people import PeopleCalls
 from routing_service.rpc.routing.reads import SessionReads
 from routing_service.rpc.routing.route import RouteCalls
@@ -52,5 +53,6 @@ class RoutingServicer:
                 ApprovalCalls(handler, approvals, cards),
                 KeepTurnCalls(handler, inbox, live),
                 PeopleCalls(handler, cards, new_id),
+                NoteCalls(handler, cards, new_id),
             )
         )

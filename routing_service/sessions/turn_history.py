@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from routing_service.core import events as ev
+from routing_service.core.claim_events import NoteAdded
 from routing_service.core.dispatches import dispatched_by
 from routing_service.core.facts import KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
@@ -234,6 +235,21 @@ class TurnHistory:
     async def is_child(self, key: SessionKey, request_id: str) -> bool:
         """Say whether the service itself made this request in the session."""
         return await self._find_child(key, request_id) is not None
+
+    async def notes(self, key: SessionKey, revisions: Iterable[int]) -> list[tuple[int, NoteAdded]]:
+        """Return the notes that these changes hold, with their times."""
+        found: list[tuple[int, NoteAdded]] = []
+        for revision in revisions:
+            changes = await self._store.read_changes(
+                key, after=revision - 1, before=revision + 1, limit=1
+            )
+            found += [
+                (change.time_us, event)
+                for change in changes
+                for event in decode_events(change.events)
+                if isinstance(event, NoteAdded)
+            ]
+        return found
 
     async def _find_child(self, key: SessionKey, request_id: str) -> KnownTurn | None:
         # A handoff, a resumption, or a suggestion accepted by a handoff, which opened a turn.

@@ -15,6 +15,7 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from routing_service.core import events as ev
+from routing_service.core.claim_events import MessageSaid, NoteAdded
 from routing_service.core.vocabulary import Initiator
 from routing_service.storage.store import AuditEntry, Change, SessionKey
 
@@ -41,6 +42,8 @@ _CONTENT: Final[Mapping[type, frozenset[str]]] = {
     ev.AgentHandedOff: frozenset({"reason", "context", "message"}),
     ev.AgentCleared: frozenset({"reason"}),
     ev.SessionErased: frozenset({"owner_hash"}),
+    MessageSaid: frozenset({"text", "by"}),
+    NoteAdded: frozenset({"text", "author"}),
 }
 
 HANDOFF_REFUSED: Final = "handoff_refused"

@@ -261,6 +261,16 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         request_id=REQUEST_ID,
         expected_revision=9,
     )
+    await client.add_note(
+        "chat-42",
+        "Called twice.",
+        agent_id="desk",
+        author="bea",
+        task_id=TASK_ID,
+        user_id="ana",
+        request_id=REQUEST_ID,
+    )
+    await client.list_notes("chat-42", agent_id="desk", user_id="ana")
     await client.status("chat-42", user_id="ana", task_id=TASK_ID)
     await client.resume_task(
         TASK_ID,

@@ -112,6 +112,8 @@ def requests(session_id: str, open_request: str, paused: tuple[str, str], user_i
         "ListWaiting, of sales": pb.ListWaitingRequest(agent_id="sales"),
         "ClaimTurn, of people": pb.ClaimTurnRequest(**whose, agent_id="people"),
         "ReleaseTurn, of people": pb.ReleaseTurnRequest(**whose, agent_id="people"),
+        "AddNote, of people": pb.AddNoteRequest(**whose, agent_id="people", text="x"),
+        "ListNotes, of people": pb.ListNotesRequest(**whose, agent_id="people"),
         "ResumeTask": pb.ResumeTaskRequest(
             session_id=f"{session_id}-paused",
             user_id=user_id,

@@ -23,6 +23,7 @@ from routing_service.core.commands import (
     ReleaseTurn,
     ResumeTask,
     RouteMessage,
+    Say,
     SetActiveAgent,
     TopicOpinion,
 )
@@ -61,7 +62,7 @@ def check_change(
     if not events:
         assert state is before, "nothing was written, yet the state is another"
         writes_nothing = isinstance(command, ClearActiveAgent | Expire | Erase | KeepTurn)
-        writes_nothing |= isinstance(command, ClaimTurn | ReleaseTurn)
+        writes_nothing |= isinstance(command, ClaimTurn | ReleaseTurn | Say)
         writes_nothing |= decided.decision.is_vote  # The same person approves again.
         assert writes_nothing, (
             "only a clear of what is clear, and what changes nothing, writes nothing"

@@ -9,12 +9,14 @@ import pytest
 from routing_service.core.commands import (
     ClaimTurn,
     CompleteTurn,
+    Expire,
     FollowUp,
     HandOff,
     Outcome,
     PersonsAnswer,
     Proceed,
     ReleaseTurn,
+    Say,
 )
 from routing_service.core.errors import Reason
 from routing_service.core.facts import Facts, StoreFormat
@@ -34,13 +36,18 @@ from tests.simulation.test_exhaustive import (
     route_behind,
     route_to_parked,
     search,
-    sweep,
 )
 
 PEOPLE = replace(
     registry_of(
         Agent("clerk"),
-        Agent("desk", kind=AgentKind.HUMAN, has_inbox=True, claim_timeout_us=50 * SECOND_US),
+        Agent(
+            "desk",
+            kind=AgentKind.HUMAN,
+            has_inbox=True,
+            claim_timeout_us=50 * SECOND_US,
+            unclaimed_timeout_us=25 * SECOND_US,
+        ),
         limits=LIMITS,
     ),
     while_paused=WhilePaused.PARK,
@@ -83,11 +90,50 @@ def answers(who: str, name: str, outcome: Outcome, *, place: int = -1) -> Letter
     return f"{who} ends the {'older ' if place == 0 else ''}turn: {name}", command
 
 
+def says(who: str) -> Letter:
+    """A person of the desk says something within the newest turn, or between turns."""
+
+    def command(state: SessionState, ids: Ids) -> Told | None:
+        task = state.task
+        turn = state.open_turns[-1] if state.open_turns else None
+        if turn is not None:
+            say = Say(ids(), turn.holder, "one moment", turn.request_id, "", who)
+        elif task is not None:
+            say = Say(ids(), "desk", "one moment", "", task.task_id, who)
+        else:
+            return None
+        return say, Facts({StoreFormat: 2})
+
+    return f"{who} says something", command
+
+
+def gives_back() -> Letter:
+    """The service looks for what nobody has claimed."""
+
+    def command(state: SessionState, ids: Ids) -> Told | None:
+        return (Expire(ids()), Facts({StoreFormat: 2})) if state.revision else None
+
+    return "the service's own time-outs", command
+
+
+def in_format_2(letter: Letter) -> Letter:
+    """The same in a store that can hold for how long the conversation waits."""
+    name, make = letter
+
+    def command(state: SessionState, ids: Ids) -> Told | None:
+        made = make(state, ids)
+        assert not isinstance(made, tuple)
+        return None if made is None else (made, Facts({StoreFormat: 2}))
+
+    return name, command
+
+
 LETTERS = (
     route_behind(),
-    route("/supervisor"),
+    in_format_2(route("/supervisor")),
     route_to_parked(),
-    hand_over("desk", in_turn=True),
+    in_format_2(hand_over("desk", in_turn=True)),
+    in_format_2(hand_over("clerk", in_turn=True)),
     claim("bea"),
     claim("cai"),
     claim("cai", take_over=True),
@@ -100,7 +146,8 @@ LETTERS = (
     answers("bea", "proceed", Proceed(), place=0),
     ask_approval(),
     clear(ClearScope.ACTIVE_AGENT),
-    sweep(),
+    gives_back(),
+    says("bea"),
 )
 
 
@@ -113,5 +160,14 @@ def test_nothing_that_never_happens_is_a_few_claims_away():
     assert claimants == {"", "bea", "cai"}
     strands = [strand for key in reached for strand, _ in key[13]]
     assert any(strand[16] and strand[16][1] for strand in strands), "no claim was parked"
+    givers = {key[16][3] for key in reached if key[16] is not None}
+    assert givers == {"supervisor", "clerk"}
+    given_back = {
+        turn[1][-2:]
+        for key in reached
+        for turn in key[2]
+        if turn[1][-2:-1] == ("desk",) and not turn[3]
+    }
+    assert given_back >= {("desk", "supervisor"), ("desk", "clerk")}, "nothing came back unclaimed"
     assert {Reason.CLAIMED, Reason.NOTHING_TO_CLAIM} <= set(found.refusals)
     assert len(reached) > 2000

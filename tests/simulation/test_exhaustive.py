@@ -48,6 +48,7 @@ from routing_service.core.facts import (
     StoreFormat,
     TopicVerdict,
 )
+from routing_service.core.people import unclaimed_due_us
 from routing_service.core.registry import (
     SECOND_US,
     Agent,
@@ -643,6 +644,7 @@ def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED)
         )
 
     idle_us = min(now_us - state.update_us, 400 * SECOND_US)
+    unclaimed = unclaimed_due_us(state, registry)
     return (
         tenure(state.active) if state.active else None,
         tuple(map(tenure, state.stack)),
@@ -668,10 +670,17 @@ def canonical(state: SessionState, now_us: int, registry: Registry = SUPERVISED)
         ),
         state.apart is not None and state.apart.parks_again,
         state.apart is not None and state.apart.freed_revision > 0,
-        (state.claim.agent_id, state.claim.claimant, max(0, state.claim.expire_us - now_us))
-        if state.claim
-        else None,
+        _claim(state, now_us),
+        unclaimed and (max(0, unclaimed - now_us)),
     )
+
+
+def _claim(state: SessionState, now_us: int) -> Hashable:
+    """Return who has claimed the conversation, for how long, and who gave it."""
+    claim = state.claim
+    if claim is None:
+        return None
+    return claim.agent_id, claim.claimant, max(0, claim.expire_us - now_us), claim.given_by
 
 
 def _strands(state: SessionState) -> tuple[Strand, ...]:

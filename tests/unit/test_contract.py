@@ -62,6 +62,8 @@ MESSAGES = {
     "CancelTaskResponse": "session_id task_id request_id revision previous_agent agent",
     "ClaimTurnResponse": "session_id task_id request_id revision claim taken_from",
     "ReleaseTurnResponse": "session_id task_id request_id revision released_from",
+    "AddNoteResponse": "session_id task_id request_id revision",
+    "Note": "note_id task_id agent author text create_time",
     "Claim": "agent claimant claim_time expire_time",
     "ClearActiveAgentRequest": "session_id user_id request_id scope reason expected_revision",
     "ClearActiveAgentResponse": "session_id task_id request_id revision previous_agent agent",
@@ -144,6 +146,8 @@ SERVICES = {
         "ListWaiting": UNARY,
         "ClaimTurn": UNARY,
         "ReleaseTurn": UNARY,
+        "AddNote": UNARY,
+        "ListNotes": UNARY,
         "ListApprovals": UNARY,
         "WatchApprovals": WATCH,
         "ListTasks": UNARY,
@@ -303,6 +307,7 @@ MUTATING = (
     "ResumeTask",
     "ClaimTurn",
     "ReleaseTurn",
+    "AddNote",
 )
 
 

@@ -3662,6 +3662,7 @@ type ExportUserResponse struct {
 	//	*ExportUserResponse_Profile
 	//	*ExportUserResponse_Command
 	//	*ExportUserResponse_Unreadable
+	//	*ExportUserResponse_Note
 	Part          isExportUserResponse_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3774,6 +3775,15 @@ func (x *ExportUserResponse) GetUnreadable() *Unreadable {
 	return nil
 }
 
+func (x *ExportUserResponse) GetNote() *Note {
+	if x != nil {
+		if x, ok := x.Part.(*ExportUserResponse_Note); ok {
+			return x.Note
+		}
+	}
+	return nil
+}
+
 type isExportUserResponse_Part interface {
 	isExportUserResponse_Part()
 }
@@ -3813,6 +3823,11 @@ type ExportUserResponse_Unreadable struct {
 	Unreadable *Unreadable `protobuf:"bytes,8,opt,name=unreadable,proto3,oneof"`
 }
 
+type ExportUserResponse_Note struct {
+	// A note of people about a conversation.
+	Note *Note `protobuf:"bytes,9,opt,name=note,proto3,oneof"`
+}
+
 func (*ExportUserResponse_Session) isExportUserResponse_Part() {}
 
 func (*ExportUserResponse_Task) isExportUserResponse_Part() {}
@@ -3826,6 +3841,8 @@ func (*ExportUserResponse_Profile) isExportUserResponse_Part() {}
 func (*ExportUserResponse_Command) isExportUserResponse_Part() {}
 
 func (*ExportUserResponse_Unreadable) isExportUserResponse_Part() {}
+
+func (*ExportUserResponse_Note) isExportUserResponse_Part() {}
 
 // What a message said of its user. An empty field: the message said nothing new of it.
 type UserProfile struct {
@@ -4740,7 +4757,7 @@ var File_agent_routing_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"$agent_routing/v1/admin_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a#agent_routing/v1/route_reason.proto\x1a&agent_routing/v1/routing_service.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x03\n" +
+	"$agent_routing/v1/admin_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/note.proto\x1a#agent_routing/v1/route_reason.proto\x1a&agent_routing/v1/routing_service.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb8\x03\n" +
 	"\x13ListSessionsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12&\n" +
@@ -5087,7 +5104,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x11ExportUserRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc5\x03\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xf3\x03\n" +
 	"\x12ExportUserResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12<\n" +
@@ -5099,7 +5116,8 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\acommand\x18\a \x01(\v2\x1e.agent_routing.v1.TypedCommandH\x00R\acommand\x12>\n" +
 	"\n" +
 	"unreadable\x18\b \x01(\v2\x1c.agent_routing.v1.UnreadableH\x00R\n" +
-	"unreadableB\x06\n" +
+	"unreadable\x12,\n" +
+	"\x04note\x18\t \x01(\v2\x16.agent_routing.v1.NoteH\x00R\x04noteB\x06\n" +
 	"\x04part\"\xd5\x01\n" +
 	"\vUserProfile\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
@@ -5284,6 +5302,7 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(HandoffMode)(0),                // 63: agent_routing.v1.HandoffMode
 	(TurnOutcome)(0),                // 64: agent_routing.v1.TurnOutcome
 	(*Turn)(nil),                    // 65: agent_routing.v1.Turn
+	(*Note)(nil),                    // 66: agent_routing.v1.Note
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
 	52,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
@@ -5368,46 +5387,47 @@ var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
 	37,  // 79: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
 	38,  // 80: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
 	5,   // 81: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	53,  // 82: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	53,  // 83: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	41,  // 84: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	1,   // 85: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	53,  // 86: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	53,  // 87: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	53,  // 88: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,   // 89: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	9,   // 90: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
-	13,  // 91: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	16,  // 92: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	18,  // 93: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	28,  // 94: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
-	31,  // 95: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
-	33,  // 96: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	35,  // 97: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	39,  // 98: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	42,  // 99: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	43,  // 100: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	6,   // 101: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
-	46,  // 102: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,   // 103: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	10,  // 104: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
-	14,  // 105: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	17,  // 106: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	19,  // 107: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	29,  // 108: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
-	32,  // 109: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
-	34,  // 110: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	36,  // 111: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	40,  // 112: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	45,  // 113: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	44,  // 114: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	7,   // 115: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
-	47,  // 116: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	103, // [103:117] is the sub-list for method output_type
-	89,  // [89:103] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	66,  // 82: agent_routing.v1.ExportUserResponse.note:type_name -> agent_routing.v1.Note
+	53,  // 83: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	53,  // 84: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	41,  // 85: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	1,   // 86: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	53,  // 87: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	53,  // 88: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	53,  // 89: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	2,   // 90: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	9,   // 91: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	13,  // 92: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	16,  // 93: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	18,  // 94: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	28,  // 95: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
+	31,  // 96: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
+	33,  // 97: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	35,  // 98: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	39,  // 99: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	42,  // 100: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	43,  // 101: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	6,   // 102: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
+	46,  // 103: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	3,   // 104: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	10,  // 105: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	14,  // 106: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	17,  // 107: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	19,  // 108: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	29,  // 109: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
+	32,  // 110: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
+	34,  // 111: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	36,  // 112: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	40,  // 113: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	45,  // 114: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	44,  // 115: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	7,   // 116: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
+	47,  // 117: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	104, // [104:118] is the sub-list for method output_type
+	90,  // [90:104] is the sub-list for method input_type
+	90,  // [90:90] is the sub-list for extension type_name
+	90,  // [90:90] is the sub-list for extension extendee
+	0,   // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -5417,6 +5437,7 @@ func file_agent_routing_v1_admin_service_proto_init() {
 	}
 	file_agent_routing_v1_agent_proto_init()
 	file_agent_routing_v1_handoff_proto_init()
+	file_agent_routing_v1_note_proto_init()
 	file_agent_routing_v1_route_reason_proto_init()
 	file_agent_routing_v1_routing_service_proto_init()
 	file_agent_routing_v1_session_event_proto_init()
@@ -5436,6 +5457,7 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Profile)(nil),
 		(*ExportUserResponse_Command)(nil),
 		(*ExportUserResponse_Unreadable)(nil),
+		(*ExportUserResponse_Note)(nil),
 	}
 	file_agent_routing_v1_admin_service_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}

@@ -5546,6 +5546,292 @@ func (x *ReleaseTurnResponse) GetReleasedFrom() string {
 	return ""
 }
 
+// A request to note something about a conversation.
+type AddNoteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. See the service.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The agent for which the person works. Required, except for operators; the credential must speak
+	// for it.
+	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Id of the note, which identifies a repeat. Empty: one is generated.
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The open task that it is about. Empty: the one in the foreground, if there is one.
+	TaskId string `protobuf:"bytes,5,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The note. 1 byte to 4 KiB. Required.
+	Text string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
+	// Who writes. With sign-in empty, or the credential's subject. Without sign-in required: 1-256 bytes
+	// as for user ids.
+	Author        string `protobuf:"bytes,7,opt,name=author,proto3" json:"author,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNoteRequest) Reset() {
+	*x = AddNoteRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNoteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNoteRequest) ProtoMessage() {}
+
+func (x *AddNoteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNoteRequest.ProtoReflect.Descriptor instead.
+func (*AddNoteRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *AddNoteRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AddNoteRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *AddNoteRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *AddNoteRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *AddNoteRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *AddNoteRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *AddNoteRequest) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+// What was noted.
+type AddNoteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The task that was open. Empty if none was.
+	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Id of the note: given or generated.
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The session's revision after the call.
+	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddNoteResponse) Reset() {
+	*x = AddNoteResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddNoteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddNoteResponse) ProtoMessage() {}
+
+func (x *AddNoteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddNoteResponse.ProtoReflect.Descriptor instead.
+func (*AddNoteResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *AddNoteResponse) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *AddNoteResponse) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *AddNoteResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *AddNoteResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// A request for the notes about a conversation.
+type ListNotesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The user of the session. See the service.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// The agent for which the person works. Required, except for operators; the credential must speak
+	// for it.
+	AgentId       string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNotesRequest) Reset() {
+	*x = ListNotesRequest{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNotesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNotesRequest) ProtoMessage() {}
+
+func (x *ListNotesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNotesRequest.ProtoReflect.Descriptor instead.
+func (*ListNotesRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ListNotesRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ListNotesRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListNotesRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+// The notes about a conversation.
+type ListNotesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The latest 32, the oldest first.
+	Notes         []*Note `protobuf:"bytes,1,rep,name=notes,proto3" json:"notes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListNotesResponse) Reset() {
+	*x = ListNotesResponse{}
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListNotesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListNotesResponse) ProtoMessage() {}
+
+func (x *ListNotesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListNotesResponse.ProtoReflect.Descriptor instead.
+func (*ListNotesResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ListNotesResponse) GetNotes() []*Note {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
 // What a worker says of its turn. It must have extend, release, steps, note or delta.
 type KeepTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5553,7 +5839,7 @@ type KeepTurnRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
-	// The open request: Dispatch.request_id. Required.
+	// The open request: Dispatch.request_id. Required, unless task_id is set.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The agent that holds the turn. Required; the credential must speak for it.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
@@ -5579,14 +5865,25 @@ type KeepTurnRequest struct {
 	// A text for the user while they wait, sent to watchers and stored nowhere. At most 1 KiB.
 	Note string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
 	// The next part of the answer, sent to watchers and stored nowhere.
-	Delta         *AnswerDelta `protobuf:"bytes,11,opt,name=delta,proto3" json:"delta,omitempty"`
+	Delta *AnswerDelta `protobuf:"bytes,11,opt,name=delta,proto3" json:"delta,omitempty"`
+	// A message to the user that does not end the turn: stored, in ListTurns an entry of its own
+	// (TURN_OUTCOME_SAID), on watches message_said. Limits as of an answer's text. Not with another
+	// field that does something. While another person has claimed the conversation:
+	// FAILED_PRECONDITION, CLAIMED. Needs a store of format 2; otherwise FAILED_PRECONDITION,
+	// STORE_FORMAT.
+	Say string `protobuf:"bytes,12,opt,name=say,proto3" json:"say,omitempty"`
+	// The task whose conversation an agent of kind human has, to say something although no request is
+	// open. Only with say and without request_id.
+	TaskId string `protobuf:"bytes,13,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// Id of what is said, which identifies a repeat. Empty: one is generated. Only with say.
+	MessageId     string `protobuf:"bytes,14,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepTurnRequest) Reset() {
 	*x = KeepTurnRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5598,7 +5895,7 @@ func (x *KeepTurnRequest) String() string {
 func (*KeepTurnRequest) ProtoMessage() {}
 
 func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5611,7 +5908,7 @@ func (x *KeepTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnRequest.ProtoReflect.Descriptor instead.
 func (*KeepTurnRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{53}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *KeepTurnRequest) GetSessionId() string {
@@ -5702,6 +5999,27 @@ func (x *KeepTurnRequest) GetDelta() *AnswerDelta {
 	return nil
 }
 
+func (x *KeepTurnRequest) GetSay() string {
+	if x != nil {
+		return x.Say
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *KeepTurnRequest) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
 type isKeepTurnRequest_Act interface {
 	isKeepTurnRequest_Act()
 }
@@ -5741,7 +6059,7 @@ type AnswerDelta struct {
 
 func (x *AnswerDelta) Reset() {
 	*x = AnswerDelta{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5753,7 +6071,7 @@ func (x *AnswerDelta) String() string {
 func (*AnswerDelta) ProtoMessage() {}
 
 func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5766,7 +6084,7 @@ func (x *AnswerDelta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerDelta.ProtoReflect.Descriptor instead.
 func (*AnswerDelta) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{54}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AnswerDelta) GetOffset() int64 {
@@ -5802,14 +6120,18 @@ type KeepTurnResponse struct {
 	// How many steps of this attempt are stored: first_step of the next report.
 	StepsKnown int32 `protobuf:"varint,4,opt,name=steps_known,json=stepsKnown,proto3" json:"steps_known,omitempty"`
 	// Who was sent the note or the delta.
-	Relay         Relay `protobuf:"varint,5,opt,name=relay,proto3,enum=agent_routing.v1.Relay" json:"relay,omitempty"`
+	Relay Relay `protobuf:"varint,5,opt,name=relay,proto3,enum=agent_routing.v1.Relay" json:"relay,omitempty"`
+	// Id of what was said: given or generated. Empty if nothing was.
+	MessageId string `protobuf:"bytes,6,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// The session's revision after the call. 0 unless something was said.
+	Revision      int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *KeepTurnResponse) Reset() {
 	*x = KeepTurnResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[55]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5821,7 +6143,7 @@ func (x *KeepTurnResponse) String() string {
 func (*KeepTurnResponse) ProtoMessage() {}
 
 func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[55]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5834,7 +6156,7 @@ func (x *KeepTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepTurnResponse.ProtoReflect.Descriptor instead.
 func (*KeepTurnResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{55}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *KeepTurnResponse) GetStatus() KeepTurnStatus {
@@ -5872,6 +6194,20 @@ func (x *KeepTurnResponse) GetRelay() Relay {
 	return Relay_RELAY_UNSPECIFIED
 }
 
+func (x *KeepTurnResponse) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *KeepTurnResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Asks for the requests that wait for an approval.
 type ListApprovalsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5894,7 +6230,7 @@ type ListApprovalsRequest struct {
 
 func (x *ListApprovalsRequest) Reset() {
 	*x = ListApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[56]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5906,7 +6242,7 @@ func (x *ListApprovalsRequest) String() string {
 func (*ListApprovalsRequest) ProtoMessage() {}
 
 func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[56]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5919,7 +6255,7 @@ func (x *ListApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*ListApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{56}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListApprovalsRequest) GetAgentId() string {
@@ -5970,7 +6306,7 @@ type ListApprovalsResponse struct {
 
 func (x *ListApprovalsResponse) Reset() {
 	*x = ListApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[57]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5982,7 +6318,7 @@ func (x *ListApprovalsResponse) String() string {
 func (*ListApprovalsResponse) ProtoMessage() {}
 
 func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[57]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5995,7 +6331,7 @@ func (x *ListApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*ListApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{57}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListApprovalsResponse) GetApprovals() []*WaitingApproval {
@@ -6032,7 +6368,7 @@ type WaitingApproval struct {
 
 func (x *WaitingApproval) Reset() {
 	*x = WaitingApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[58]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6044,7 +6380,7 @@ func (x *WaitingApproval) String() string {
 func (*WaitingApproval) ProtoMessage() {}
 
 func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[58]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6057,7 +6393,7 @@ func (x *WaitingApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingApproval.ProtoReflect.Descriptor instead.
 func (*WaitingApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{58}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WaitingApproval) GetSessionId() string {
@@ -6112,7 +6448,7 @@ type WatchApprovalsRequest struct {
 
 func (x *WatchApprovalsRequest) Reset() {
 	*x = WatchApprovalsRequest{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[59]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6124,7 +6460,7 @@ func (x *WatchApprovalsRequest) String() string {
 func (*WatchApprovalsRequest) ProtoMessage() {}
 
 func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[59]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6137,7 +6473,7 @@ func (x *WatchApprovalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsRequest.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{59}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *WatchApprovalsRequest) GetAgentId() string {
@@ -6185,7 +6521,7 @@ type WatchApprovalsResponse struct {
 
 func (x *WatchApprovalsResponse) Reset() {
 	*x = WatchApprovalsResponse{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[60]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6197,7 +6533,7 @@ func (x *WatchApprovalsResponse) String() string {
 func (*WatchApprovalsResponse) ProtoMessage() {}
 
 func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[60]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6210,7 +6546,7 @@ func (x *WatchApprovalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchApprovalsResponse.ProtoReflect.Descriptor instead.
 func (*WatchApprovalsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{60}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WatchApprovalsResponse) GetKind() isWatchApprovalsResponse_Kind {
@@ -6286,7 +6622,7 @@ type EndedApproval struct {
 
 func (x *EndedApproval) Reset() {
 	*x = EndedApproval{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[61]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6298,7 +6634,7 @@ func (x *EndedApproval) String() string {
 func (*EndedApproval) ProtoMessage() {}
 
 func (x *EndedApproval) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[61]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6311,7 +6647,7 @@ func (x *EndedApproval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedApproval.ProtoReflect.Descriptor instead.
 func (*EndedApproval) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{61}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *EndedApproval) GetSessionId() string {
@@ -6339,7 +6675,7 @@ type ApprovalsHeartbeat struct {
 
 func (x *ApprovalsHeartbeat) Reset() {
 	*x = ApprovalsHeartbeat{}
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[62]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6351,7 +6687,7 @@ func (x *ApprovalsHeartbeat) String() string {
 func (*ApprovalsHeartbeat) ProtoMessage() {}
 
 func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[62]
+	mi := &file_agent_routing_v1_routing_service_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6364,7 +6700,7 @@ func (x *ApprovalsHeartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApprovalsHeartbeat.ProtoReflect.Descriptor instead.
 func (*ApprovalsHeartbeat) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{62}
+	return file_agent_routing_v1_routing_service_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ApprovalsHeartbeat) GetIsComplete() bool {
@@ -6378,7 +6714,7 @@ var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
-	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xd8\x06\n" +
+	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a\x1bagent_routing/v1/note.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xd8\x06\n" +
 	"\fRouteRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6865,7 +7201,31 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12#\n" +
-	"\rreleased_from\x18\x05 \x01(\tR\freleasedFrom\"\x92\x03\n" +
+	"\rreleased_from\x18\x05 \x01(\tR\freleasedFrom\"\xc7\x01\n" +
+	"\x0eAddNoteRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x19\n" +
+	"\bagent_id\x18\x03 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x17\n" +
+	"\atask_id\x18\x05 \x01(\tR\x06taskId\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\x12\x16\n" +
+	"\x06author\x18\a \x01(\tR\x06author\"\x84\x01\n" +
+	"\x0fAddNoteResponse\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"e\n" +
+	"\x10ListNotesRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
+	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x19\n" +
+	"\bagent_id\x18\x03 \x01(\tR\aagentId\"A\n" +
+	"\x11ListNotesResponse\x12,\n" +
+	"\x05notes\x18\x01 \x03(\v2\x16.agent_routing.v1.NoteR\x05notes\"\xdc\x03\n" +
 	"\x0fKeepTurnRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6882,19 +7242,26 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"first_step\x18\t \x01(\x05R\tfirstStep\x12\x12\n" +
 	"\x04note\x18\n" +
 	" \x01(\tR\x04note\x123\n" +
-	"\x05delta\x18\v \x01(\v2\x1d.agent_routing.v1.AnswerDeltaR\x05deltaB\x05\n" +
+	"\x05delta\x18\v \x01(\v2\x1d.agent_routing.v1.AnswerDeltaR\x05delta\x12\x10\n" +
+	"\x03say\x18\f \x01(\tR\x03say\x12\x17\n" +
+	"\atask_id\x18\r \x01(\tR\x06taskId\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x0e \x01(\tR\tmessageIdB\x05\n" +
 	"\x03act\"Q\n" +
 	"\vAnswerDelta\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06before\x18\x03 \x01(\tR\x06before\"\x85\x02\n" +
+	"\x06before\x18\x03 \x01(\tR\x06before\"\xc0\x02\n" +
 	"\x10KeepTurnResponse\x128\n" +
 	"\x06status\x18\x01 \x01(\x0e2 .agent_routing.v1.KeepTurnStatusR\x06status\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x126\n" +
 	"\bdeadline\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x1f\n" +
 	"\vsteps_known\x18\x04 \x01(\x05R\n" +
 	"stepsKnown\x12-\n" +
-	"\x05relay\x18\x05 \x01(\x0e2\x17.agent_routing.v1.RelayR\x05relay\"\x95\x01\n" +
+	"\x05relay\x18\x05 \x01(\x0e2\x17.agent_routing.v1.RelayR\x05relay\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x06 \x01(\tR\tmessageId\x12\x1a\n" +
+	"\brevision\x18\a \x01(\x03R\brevision\"\x95\x01\n" +
 	"\x14ListApprovalsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -6967,7 +7334,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x1cKEEP_TURN_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15KEEP_TURN_STATUS_KEPT\x10\x01\x12\x1f\n" +
 	"\x1bKEEP_TURN_STATUS_LEASE_LOST\x10\x02\x12%\n" +
-	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\xb8\x0e\n" +
+	"!KEEP_TURN_STATUS_REQUEST_NOT_OPEN\x10\x032\xde\x0f\n" +
 	"\x0eRoutingService\x12H\n" +
 	"\x05Route\x12\x1e.agent_routing.v1.RouteRequest\x1a\x1f.agent_routing.v1.RouteResponse\x12c\n" +
 	"\x0eSetActiveAgent\x12'.agent_routing.v1.SetActiveAgentRequest\x1a(.agent_routing.v1.SetActiveAgentResponse\x12i\n" +
@@ -6989,7 +7356,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\bKeepTurn\x12!.agent_routing.v1.KeepTurnRequest\x1a\".agent_routing.v1.KeepTurnResponse\x12Z\n" +
 	"\vListWaiting\x12$.agent_routing.v1.ListWaitingRequest\x1a%.agent_routing.v1.ListWaitingResponse\x12T\n" +
 	"\tClaimTurn\x12\".agent_routing.v1.ClaimTurnRequest\x1a#.agent_routing.v1.ClaimTurnResponse\x12Z\n" +
-	"\vReleaseTurn\x12$.agent_routing.v1.ReleaseTurnRequest\x1a%.agent_routing.v1.ReleaseTurnResponse\x12`\n" +
+	"\vReleaseTurn\x12$.agent_routing.v1.ReleaseTurnRequest\x1a%.agent_routing.v1.ReleaseTurnResponse\x12N\n" +
+	"\aAddNote\x12 .agent_routing.v1.AddNoteRequest\x1a!.agent_routing.v1.AddNoteResponse\x12T\n" +
+	"\tListNotes\x12\".agent_routing.v1.ListNotesRequest\x1a#.agent_routing.v1.ListNotesResponse\x12`\n" +
 	"\rListApprovals\x12&.agent_routing.v1.ListApprovalsRequest\x1a'.agent_routing.v1.ListApprovalsResponse\x12e\n" +
 	"\x0eWatchApprovals\x12'.agent_routing.v1.WatchApprovalsRequest\x1a(.agent_routing.v1.WatchApprovalsResponse0\x01\x12^\n" +
 	"\vRouteStream\x12$.agent_routing.v1.RouteStreamRequest\x1a%.agent_routing.v1.RouteStreamResponse(\x010\x01B\xb3\x01\n" +
@@ -7008,7 +7377,7 @@ func file_agent_routing_v1_routing_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_routing_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_agent_routing_v1_routing_service_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
 var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(TopicOutcome)(0),                // 0: agent_routing.v1.TopicOutcome
 	(TurnOrder)(0),                   // 1: agent_routing.v1.TurnOrder
@@ -7069,207 +7438,217 @@ var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(*ClaimTurnResponse)(nil),        // 56: agent_routing.v1.ClaimTurnResponse
 	(*ReleaseTurnRequest)(nil),       // 57: agent_routing.v1.ReleaseTurnRequest
 	(*ReleaseTurnResponse)(nil),      // 58: agent_routing.v1.ReleaseTurnResponse
-	(*KeepTurnRequest)(nil),          // 59: agent_routing.v1.KeepTurnRequest
-	(*AnswerDelta)(nil),              // 60: agent_routing.v1.AnswerDelta
-	(*KeepTurnResponse)(nil),         // 61: agent_routing.v1.KeepTurnResponse
-	(*ListApprovalsRequest)(nil),     // 62: agent_routing.v1.ListApprovalsRequest
-	(*ListApprovalsResponse)(nil),    // 63: agent_routing.v1.ListApprovalsResponse
-	(*WaitingApproval)(nil),          // 64: agent_routing.v1.WaitingApproval
-	(*WatchApprovalsRequest)(nil),    // 65: agent_routing.v1.WatchApprovalsRequest
-	(*WatchApprovalsResponse)(nil),   // 66: agent_routing.v1.WatchApprovalsResponse
-	(*EndedApproval)(nil),            // 67: agent_routing.v1.EndedApproval
-	(*ApprovalsHeartbeat)(nil),       // 68: agent_routing.v1.ApprovalsHeartbeat
-	nil,                              // 69: agent_routing.v1.RouteRequest.MetadataEntry
-	nil,                              // 70: agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	nil,                              // 71: agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	nil,                              // 72: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	(*Item)(nil),                     // 73: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil),    // 74: google.protobuf.Timestamp
-	(Delivery)(0),                    // 75: agent_routing.v1.Delivery
-	(*Dispatch)(nil),                 // 76: agent_routing.v1.Dispatch
-	(*Reply)(nil),                    // 77: agent_routing.v1.Reply
-	(*Suggestion)(nil),               // 78: agent_routing.v1.Suggestion
-	(*Verdict)(nil),                  // 79: agent_routing.v1.Verdict
-	(Initiator)(0),                   // 80: agent_routing.v1.Initiator
-	(*structpb.Struct)(nil),          // 81: google.protobuf.Struct
-	(HandoffMode)(0),                 // 82: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 83: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 84: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 85: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 86: agent_routing.v1.Task
-	(*Step)(nil),                     // 87: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 88: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 89: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 90: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 91: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 92: agent_routing.v1.Turn
-	(*Change)(nil),                   // 93: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 94: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 95: google.rpc.Status
+	(*AddNoteRequest)(nil),           // 59: agent_routing.v1.AddNoteRequest
+	(*AddNoteResponse)(nil),          // 60: agent_routing.v1.AddNoteResponse
+	(*ListNotesRequest)(nil),         // 61: agent_routing.v1.ListNotesRequest
+	(*ListNotesResponse)(nil),        // 62: agent_routing.v1.ListNotesResponse
+	(*KeepTurnRequest)(nil),          // 63: agent_routing.v1.KeepTurnRequest
+	(*AnswerDelta)(nil),              // 64: agent_routing.v1.AnswerDelta
+	(*KeepTurnResponse)(nil),         // 65: agent_routing.v1.KeepTurnResponse
+	(*ListApprovalsRequest)(nil),     // 66: agent_routing.v1.ListApprovalsRequest
+	(*ListApprovalsResponse)(nil),    // 67: agent_routing.v1.ListApprovalsResponse
+	(*WaitingApproval)(nil),          // 68: agent_routing.v1.WaitingApproval
+	(*WatchApprovalsRequest)(nil),    // 69: agent_routing.v1.WatchApprovalsRequest
+	(*WatchApprovalsResponse)(nil),   // 70: agent_routing.v1.WatchApprovalsResponse
+	(*EndedApproval)(nil),            // 71: agent_routing.v1.EndedApproval
+	(*ApprovalsHeartbeat)(nil),       // 72: agent_routing.v1.ApprovalsHeartbeat
+	nil,                              // 73: agent_routing.v1.RouteRequest.MetadataEntry
+	nil,                              // 74: agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	nil,                              // 75: agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	nil,                              // 76: agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	(*Item)(nil),                     // 77: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil),    // 78: google.protobuf.Timestamp
+	(Delivery)(0),                    // 79: agent_routing.v1.Delivery
+	(*Dispatch)(nil),                 // 80: agent_routing.v1.Dispatch
+	(*Reply)(nil),                    // 81: agent_routing.v1.Reply
+	(*Suggestion)(nil),               // 82: agent_routing.v1.Suggestion
+	(*Verdict)(nil),                  // 83: agent_routing.v1.Verdict
+	(Initiator)(0),                   // 84: agent_routing.v1.Initiator
+	(*structpb.Struct)(nil),          // 85: google.protobuf.Struct
+	(HandoffMode)(0),                 // 86: agent_routing.v1.HandoffMode
+	(*Agent)(nil),                    // 87: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 88: agent_routing.v1.Handoff
+	(ClearScope)(0),                  // 89: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 90: agent_routing.v1.Task
+	(*Step)(nil),                     // 91: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 92: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 93: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 94: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 95: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 96: agent_routing.v1.Turn
+	(*Change)(nil),                   // 97: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 98: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 99: google.rpc.Status
+	(*Note)(nil),                     // 100: agent_routing.v1.Note
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
-	73,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
-	69,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
-	74,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
-	75,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
-	76,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	77,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
-	78,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	77,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
+	73,  // 1: agent_routing.v1.RouteRequest.metadata:type_name -> agent_routing.v1.RouteRequest.MetadataEntry
+	78,  // 2: agent_routing.v1.RouteRequest.task_expire_time:type_name -> google.protobuf.Timestamp
+	79,  // 3: agent_routing.v1.RouteRequest.deliver:type_name -> agent_routing.v1.Delivery
+	80,  // 4: agent_routing.v1.RouteResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	81,  // 5: agent_routing.v1.RouteResponse.reply:type_name -> agent_routing.v1.Reply
+	82,  // 6: agent_routing.v1.RouteResponse.suggestion:type_name -> agent_routing.v1.Suggestion
 	8,   // 7: agent_routing.v1.RouteResponse.topic_trace:type_name -> agent_routing.v1.TopicTrace
 	0,   // 8: agent_routing.v1.TopicTrace.outcome:type_name -> agent_routing.v1.TopicOutcome
 	9,   // 9: agent_routing.v1.TopicTrace.candidates:type_name -> agent_routing.v1.TopicCandidate
-	79,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
-	80,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
-	81,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
-	82,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	83,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	84,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	79,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	76,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	85,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	83,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	83,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	83,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	83,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	74,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	83,  // 10: agent_routing.v1.TopicTrace.verdicts:type_name -> agent_routing.v1.Verdict
+	84,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
+	85,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
+	86,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
+	87,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	88,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	83,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	80,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	89,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	87,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	87,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	87,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	87,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	78,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
 	19,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	86,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	76,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	74,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	74,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	70,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	90,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	80,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	78,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	78,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	74,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
 	18,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	78,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	82,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
 	16,  // 32: agent_routing.v1.StatusResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTask
 	17,  // 33: agent_routing.v1.StatusResponse.claim:type_name -> agent_routing.v1.Claim
-	86,  // 34: agent_routing.v1.ParkedTask.task:type_name -> agent_routing.v1.Task
-	83,  // 35: agent_routing.v1.ParkedTask.agent:type_name -> agent_routing.v1.Agent
+	90,  // 34: agent_routing.v1.ParkedTask.task:type_name -> agent_routing.v1.Task
+	87,  // 35: agent_routing.v1.ParkedTask.agent:type_name -> agent_routing.v1.Agent
 	18,  // 36: agent_routing.v1.ParkedTask.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	83,  // 37: agent_routing.v1.Claim.agent:type_name -> agent_routing.v1.Agent
-	74,  // 38: agent_routing.v1.Claim.claim_time:type_name -> google.protobuf.Timestamp
-	74,  // 39: agent_routing.v1.Claim.expire_time:type_name -> google.protobuf.Timestamp
-	83,  // 40: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	74,  // 41: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	81,  // 42: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
-	74,  // 43: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
-	83,  // 44: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	74,  // 45: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	73,  // 46: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	87,  // 37: agent_routing.v1.Claim.agent:type_name -> agent_routing.v1.Agent
+	78,  // 38: agent_routing.v1.Claim.claim_time:type_name -> google.protobuf.Timestamp
+	78,  // 39: agent_routing.v1.Claim.expire_time:type_name -> google.protobuf.Timestamp
+	87,  // 40: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	78,  // 41: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	85,  // 42: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	78,  // 43: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	87,  // 44: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	78,  // 45: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	77,  // 46: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
 	21,  // 47: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
 	22,  // 48: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
 	23,  // 49: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
 	24,  // 50: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
 	25,  // 51: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
 	26,  // 52: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	87,  // 53: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	88,  // 54: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	81,  // 55: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	82,  // 56: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	81,  // 57: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
-	89,  // 58: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	90,  // 59: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	76,  // 60: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	83,  // 61: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	79,  // 62: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	77,  // 63: agent_routing.v1.CompleteTurnResponse.notice:type_name -> agent_routing.v1.Reply
-	91,  // 64: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	76,  // 65: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	83,  // 66: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	83,  // 67: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
-	90,  // 68: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	86,  // 69: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	91,  // 53: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	92,  // 54: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	85,  // 55: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	86,  // 56: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	85,  // 57: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	93,  // 58: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	94,  // 59: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	80,  // 60: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	87,  // 61: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	83,  // 62: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	81,  // 63: agent_routing.v1.CompleteTurnResponse.notice:type_name -> agent_routing.v1.Reply
+	95,  // 64: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	80,  // 65: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	87,  // 66: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	87,  // 67: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
+	94,  // 68: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	90,  // 69: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
 	1,   // 70: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	92,  // 71: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	83,  // 72: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	71,  // 73: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	72,  // 74: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	96,  // 71: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	87,  // 72: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	75,  // 73: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	76,  // 74: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
 	39,  // 75: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	73,  // 76: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	73,  // 77: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	74,  // 78: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	77,  // 76: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	77,  // 77: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	78,  // 78: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
 	41,  // 79: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
 	2,   // 80: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	88,  // 81: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	92,  // 81: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
 	3,   // 82: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
-	93,  // 83: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	94,  // 84: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	97,  // 83: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	98,  // 84: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
 	44,  // 85: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
 	45,  // 86: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
 	6,   // 87: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
 	7,   // 88: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	95,  // 89: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	99,  // 89: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
 	47,  // 90: agent_routing.v1.RouteStreamResponse.more:type_name -> agent_routing.v1.RouteStreamResponse
-	88,  // 91: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	88,  // 92: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	92,  // 91: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	92,  // 92: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
 	50,  // 93: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
 	51,  // 94: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	76,  // 95: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	88,  // 96: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	74,  // 97: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	74,  // 98: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
+	80,  // 95: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	92,  // 96: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	78,  // 97: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	78,  // 98: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
 	54,  // 99: agent_routing.v1.ListWaitingResponse.entries:type_name -> agent_routing.v1.WaitingConversation
-	76,  // 100: agent_routing.v1.WaitingConversation.open_requests:type_name -> agent_routing.v1.Dispatch
-	74,  // 101: agent_routing.v1.WaitingConversation.dispatch_time:type_name -> google.protobuf.Timestamp
+	80,  // 100: agent_routing.v1.WaitingConversation.open_requests:type_name -> agent_routing.v1.Dispatch
+	78,  // 101: agent_routing.v1.WaitingConversation.dispatch_time:type_name -> google.protobuf.Timestamp
 	17,  // 102: agent_routing.v1.WaitingConversation.claim:type_name -> agent_routing.v1.Claim
 	17,  // 103: agent_routing.v1.ClaimTurnResponse.claim:type_name -> agent_routing.v1.Claim
-	88,  // 104: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	87,  // 105: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
-	60,  // 106: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
-	5,   // 107: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	88,  // 108: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	74,  // 109: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
-	4,   // 110: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
-	64,  // 111: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
-	18,  // 112: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
-	88,  // 113: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	64,  // 114: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
-	67,  // 115: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
-	68,  // 116: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	6,   // 117: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	10,  // 118: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	12,  // 119: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	14,  // 120: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	20,  // 121: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	28,  // 122: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	30,  // 123: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
-	38,  // 124: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	32,  // 125: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	34,  // 126: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	36,  // 127: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	42,  // 128: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	48,  // 129: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	59,  // 130: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	52,  // 131: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
-	55,  // 132: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
-	57,  // 133: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
-	62,  // 134: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	65,  // 135: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	46,  // 136: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	7,   // 137: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	11,  // 138: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	13,  // 139: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	15,  // 140: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	27,  // 141: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	29,  // 142: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	31,  // 143: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
-	40,  // 144: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	33,  // 145: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	35,  // 146: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	37,  // 147: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	43,  // 148: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	49,  // 149: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	61,  // 150: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	53,  // 151: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
-	56,  // 152: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
-	58,  // 153: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
-	63,  // 154: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	66,  // 155: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	47,  // 156: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	137, // [137:157] is the sub-list for method output_type
-	117, // [117:137] is the sub-list for method input_type
-	117, // [117:117] is the sub-list for extension type_name
-	117, // [117:117] is the sub-list for extension extendee
-	0,   // [0:117] is the sub-list for field type_name
+	100, // 104: agent_routing.v1.ListNotesResponse.notes:type_name -> agent_routing.v1.Note
+	92,  // 105: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	91,  // 106: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
+	64,  // 107: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
+	5,   // 108: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	92,  // 109: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	78,  // 110: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
+	4,   // 111: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
+	68,  // 112: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	18,  // 113: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	92,  // 114: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	68,  // 115: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	71,  // 116: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	72,  // 117: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	6,   // 118: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 119: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 120: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 121: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	20,  // 122: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	28,  // 123: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	30,  // 124: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
+	38,  // 125: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	32,  // 126: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	34,  // 127: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	36,  // 128: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	42,  // 129: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	48,  // 130: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	63,  // 131: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	52,  // 132: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
+	55,  // 133: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
+	57,  // 134: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
+	59,  // 135: agent_routing.v1.RoutingService.AddNote:input_type -> agent_routing.v1.AddNoteRequest
+	61,  // 136: agent_routing.v1.RoutingService.ListNotes:input_type -> agent_routing.v1.ListNotesRequest
+	66,  // 137: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	69,  // 138: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	46,  // 139: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 140: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 141: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 142: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 143: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	27,  // 144: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	29,  // 145: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	31,  // 146: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
+	40,  // 147: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	33,  // 148: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	35,  // 149: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	37,  // 150: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	43,  // 151: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	49,  // 152: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	65,  // 153: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	53,  // 154: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
+	56,  // 155: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
+	58,  // 156: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
+	60,  // 157: agent_routing.v1.RoutingService.AddNote:output_type -> agent_routing.v1.AddNoteResponse
+	62,  // 158: agent_routing.v1.RoutingService.ListNotes:output_type -> agent_routing.v1.ListNotesResponse
+	67,  // 159: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	70,  // 160: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	47,  // 161: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	140, // [140:162] is the sub-list for method output_type
+	118, // [118:140] is the sub-list for method input_type
+	118, // [118:118] is the sub-list for extension type_name
+	118, // [118:118] is the sub-list for extension extendee
+	0,   // [0:118] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -7282,6 +7661,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 	file_agent_routing_v1_dispatch_proto_init()
 	file_agent_routing_v1_handoff_proto_init()
 	file_agent_routing_v1_item_proto_init()
+	file_agent_routing_v1_note_proto_init()
 	file_agent_routing_v1_session_event_proto_init()
 	file_agent_routing_v1_task_proto_init()
 	file_agent_routing_v1_turn_proto_init()
@@ -7315,11 +7695,11 @@ func file_agent_routing_v1_routing_service_proto_init() {
 	}
 	file_agent_routing_v1_routing_service_proto_msgTypes[49].OneofWrappers = []any{}
 	file_agent_routing_v1_routing_service_proto_msgTypes[51].OneofWrappers = []any{}
-	file_agent_routing_v1_routing_service_proto_msgTypes[53].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[57].OneofWrappers = []any{
 		(*KeepTurnRequest_Extend)(nil),
 		(*KeepTurnRequest_Release)(nil),
 	}
-	file_agent_routing_v1_routing_service_proto_msgTypes[60].OneofWrappers = []any{
+	file_agent_routing_v1_routing_service_proto_msgTypes[64].OneofWrappers = []any{
 		(*WatchApprovalsResponse_Waiting)(nil),
 		(*WatchApprovalsResponse_Ended)(nil),
 		(*WatchApprovalsResponse_Heartbeat)(nil),
@@ -7330,7 +7710,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_routing_service_proto_rawDesc), len(file_agent_routing_v1_routing_service_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   67,
+			NumMessages:   71,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

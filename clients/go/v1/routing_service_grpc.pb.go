@@ -36,6 +36,8 @@ const (
 	RoutingService_ListWaiting_FullMethodName      = "/agent_routing.v1.RoutingService/ListWaiting"
 	RoutingService_ClaimTurn_FullMethodName        = "/agent_routing.v1.RoutingService/ClaimTurn"
 	RoutingService_ReleaseTurn_FullMethodName      = "/agent_routing.v1.RoutingService/ReleaseTurn"
+	RoutingService_AddNote_FullMethodName          = "/agent_routing.v1.RoutingService/AddNote"
+	RoutingService_ListNotes_FullMethodName        = "/agent_routing.v1.RoutingService/ListNotes"
 	RoutingService_ListApprovals_FullMethodName    = "/agent_routing.v1.RoutingService/ListApprovals"
 	RoutingService_WatchApprovals_FullMethodName   = "/agent_routing.v1.RoutingService/WatchApprovals"
 	RoutingService_RouteStream_FullMethodName      = "/agent_routing.v1.RoutingService/RouteStream"
@@ -143,6 +145,13 @@ type RoutingServiceClient interface {
 	// Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
 	// nothing changes and no error is returned.
 	ReleaseTurn(ctx context.Context, in *ReleaseTurnRequest, opts ...grpc.CallOption) (*ReleaseTurnResponse, error)
+	// Adds an internal note of people about a conversation: for the people of its agents and for
+	// operators, never for users. Kept with the session, exported and erased with it. A store that an
+	// older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	AddNote(ctx context.Context, in *AddNoteRequest, opts ...grpc.CallOption) (*AddNoteResponse, error)
+	// Lists the latest notes about a conversation, at most 32, the oldest first. An operator without the
+	// scope read_words gets them without texts.
+	ListNotes(ctx context.Context, in *ListNotesRequest, opts ...grpc.CallOption) (*ListNotesResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the
 	// sessions. Decide one with ResumeTask. A store that an older release began answers
@@ -355,6 +364,26 @@ func (c *routingServiceClient) ReleaseTurn(ctx context.Context, in *ReleaseTurnR
 	return out, nil
 }
 
+func (c *routingServiceClient) AddNote(ctx context.Context, in *AddNoteRequest, opts ...grpc.CallOption) (*AddNoteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddNoteResponse)
+	err := c.cc.Invoke(ctx, RoutingService_AddNote_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *routingServiceClient) ListNotes(ctx context.Context, in *ListNotesRequest, opts ...grpc.CallOption) (*ListNotesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListNotesResponse)
+	err := c.cc.Invoke(ctx, RoutingService_ListNotes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *routingServiceClient) ListApprovals(ctx context.Context, in *ListApprovalsRequest, opts ...grpc.CallOption) (*ListApprovalsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListApprovalsResponse)
@@ -499,6 +528,13 @@ type RoutingServiceServer interface {
 	// Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
 	// nothing changes and no error is returned.
 	ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error)
+	// Adds an internal note of people about a conversation: for the people of its agents and for
+	// operators, never for users. Kept with the session, exported and erased with it. A store that an
+	// older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	AddNote(context.Context, *AddNoteRequest) (*AddNoteResponse, error)
+	// Lists the latest notes about a conversation, at most 32, the oldest first. An operator without the
+	// scope read_words gets them without texts.
+	ListNotes(context.Context, *ListNotesRequest) (*ListNotesResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the
 	// sessions. Decide one with ResumeTask. A store that an older release began answers
@@ -573,6 +609,12 @@ func (UnimplementedRoutingServiceServer) ClaimTurn(context.Context, *ClaimTurnRe
 }
 func (UnimplementedRoutingServiceServer) ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseTurn not implemented")
+}
+func (UnimplementedRoutingServiceServer) AddNote(context.Context, *AddNoteRequest) (*AddNoteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddNote not implemented")
+}
+func (UnimplementedRoutingServiceServer) ListNotes(context.Context, *ListNotesRequest) (*ListNotesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListNotes not implemented")
 }
 func (UnimplementedRoutingServiceServer) ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListApprovals not implemented")
@@ -896,6 +938,42 @@ func _RoutingService_ReleaseTurn_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RoutingService_AddNote_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddNoteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).AddNote(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_AddNote_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).AddNote(ctx, req.(*AddNoteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RoutingService_ListNotes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListNotesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RoutingServiceServer).ListNotes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RoutingService_ListNotes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RoutingServiceServer).ListNotes(ctx, req.(*ListNotesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RoutingService_ListApprovals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListApprovalsRequest)
 	if err := dec(in); err != nil {
@@ -998,6 +1076,14 @@ var RoutingService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReleaseTurn",
 			Handler:    _RoutingService_ReleaseTurn_Handler,
+		},
+		{
+			MethodName: "AddNote",
+			Handler:    _RoutingService_AddNote_Handler,
+		},
+		{
+			MethodName: "ListNotes",
+			Handler:    _RoutingService_ListNotes_Handler,
 		},
 		{
 			MethodName: "ListApprovals",

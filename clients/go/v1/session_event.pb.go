@@ -758,6 +758,8 @@ type SessionEvent struct {
 	//	*SessionEvent_Claimed
 	//	*SessionEvent_ClaimReleased
 	//	*SessionEvent_TurnAnswered
+	//	*SessionEvent_MessageSaid
+	//	*SessionEvent_NoteAdded
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1189,6 +1191,24 @@ func (x *SessionEvent) GetTurnAnswered() *TurnAnswered {
 	return nil
 }
 
+func (x *SessionEvent) GetMessageSaid() *MessageSaid {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_MessageSaid); ok {
+			return x.MessageSaid
+		}
+	}
+	return nil
+}
+
+func (x *SessionEvent) GetNoteAdded() *NoteAdded {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_NoteAdded); ok {
+			return x.NoteAdded
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -1380,6 +1400,16 @@ type SessionEvent_TurnAnswered struct {
 	TurnAnswered *TurnAnswered `protobuf:"bytes,45,opt,name=turn_answered,json=turnAnswered,proto3,oneof"`
 }
 
+type SessionEvent_MessageSaid struct {
+	// An agent said something to the user while its turn went on. ListTurns has the text.
+	MessageSaid *MessageSaid `protobuf:"bytes,46,opt,name=message_said,json=messageSaid,proto3,oneof"`
+}
+
+type SessionEvent_NoteAdded struct {
+	// A person noted something for other people. Never on watches of users. ListNotes has the text.
+	NoteAdded *NoteAdded `protobuf:"bytes,47,opt,name=note_added,json=noteAdded,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -1453,6 +1483,10 @@ func (*SessionEvent_Claimed) isSessionEvent_Kind() {}
 func (*SessionEvent_ClaimReleased) isSessionEvent_Kind() {}
 
 func (*SessionEvent_TurnAnswered) isSessionEvent_Kind() {}
+
+func (*SessionEvent_MessageSaid) isSessionEvent_Kind() {}
+
+func (*SessionEvent_NoteAdded) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -4007,6 +4041,153 @@ func (x *Claimed) GetExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+// An agent said something to the user.
+type MessageSaid struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the message: Turn.request_id of its entry in ListTurns.
+	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// The open request in which it was said. Empty: a person said it between turns, or the service
+	// told the user that nobody had claimed the conversation.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The task.
+	TaskId string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The agent.
+	Agent         *Agent `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MessageSaid) Reset() {
+	*x = MessageSaid{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MessageSaid) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MessageSaid) ProtoMessage() {}
+
+func (x *MessageSaid) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MessageSaid.ProtoReflect.Descriptor instead.
+func (*MessageSaid) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *MessageSaid) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *MessageSaid) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *MessageSaid) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *MessageSaid) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+// A person noted something about a conversation.
+type NoteAdded struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the note.
+	NoteId string `protobuf:"bytes,1,opt,name=note_id,json=noteId,proto3" json:"note_id,omitempty"`
+	// The task that was open. Empty if none was.
+	TaskId string `protobuf:"bytes,2,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// The agent for which the person wrote. Unset for an operator.
+	Agent *Agent `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Who wrote it: the subject of the credential.
+	Author        string `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoteAdded) Reset() {
+	*x = NoteAdded{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoteAdded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoteAdded) ProtoMessage() {}
+
+func (x *NoteAdded) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoteAdded.ProtoReflect.Descriptor instead.
+func (*NoteAdded) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *NoteAdded) GetNoteId() string {
+	if x != nil {
+		return x.NoteId
+	}
+	return ""
+}
+
+func (x *NoteAdded) GetTaskId() string {
+	if x != nil {
+		return x.TaskId
+	}
+	return ""
+}
+
+func (x *NoteAdded) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *NoteAdded) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
 // A claim ended.
 type ClaimReleased struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4022,7 +4203,7 @@ type ClaimReleased struct {
 
 func (x *ClaimReleased) Reset() {
 	*x = ClaimReleased{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4034,7 +4215,7 @@ func (x *ClaimReleased) String() string {
 func (*ClaimReleased) ProtoMessage() {}
 
 func (x *ClaimReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4047,7 +4228,7 @@ func (x *ClaimReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimReleased.ProtoReflect.Descriptor instead.
 func (*ClaimReleased) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ClaimReleased) GetAgent() *Agent {
@@ -4086,7 +4267,7 @@ type TurnAnswered struct {
 
 func (x *TurnAnswered) Reset() {
 	*x = TurnAnswered{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4279,7 @@ func (x *TurnAnswered) String() string {
 func (*TurnAnswered) ProtoMessage() {}
 
 func (x *TurnAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4292,7 @@ func (x *TurnAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnAnswered.ProtoReflect.Descriptor instead.
 func (*TurnAnswered) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TurnAnswered) GetRequestId() string {
@@ -4146,7 +4327,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x90\x18\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\x92\x19\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -4199,7 +4380,10 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x11task_foregrounded\x18) \x01(\v2\".agent_routing.v1.TaskForegroundedH\x00R\x10taskForegrounded\x125\n" +
 	"\aclaimed\x18+ \x01(\v2\x19.agent_routing.v1.ClaimedH\x00R\aclaimed\x12H\n" +
 	"\x0eclaim_released\x18, \x01(\v2\x1f.agent_routing.v1.ClaimReleasedH\x00R\rclaimReleased\x12E\n" +
-	"\rturn_answered\x18- \x01(\v2\x1e.agent_routing.v1.TurnAnsweredH\x00R\fturnAnsweredB\x06\n" +
+	"\rturn_answered\x18- \x01(\v2\x1e.agent_routing.v1.TurnAnsweredH\x00R\fturnAnswered\x12B\n" +
+	"\fmessage_said\x18. \x01(\v2\x1d.agent_routing.v1.MessageSaidH\x00R\vmessageSaid\x12<\n" +
+	"\n" +
+	"note_added\x18/ \x01(\v2\x1b.agent_routing.v1.NoteAddedH\x00R\tnoteAddedB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -4402,7 +4586,19 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\n" +
 	"taken_from\x18\x03 \x01(\tR\ttakenFrom\x12;\n" +
 	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"\x95\x01\n" +
+	"expireTime\"\x93\x01\n" +
+	"\vMessageSaid\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x17\n" +
+	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12-\n" +
+	"\x05agent\x18\x04 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\"\x84\x01\n" +
+	"\tNoteAdded\x12\x17\n" +
+	"\anote_id\x18\x01 \x01(\tR\x06noteId\x12\x17\n" +
+	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12-\n" +
+	"\x05agent\x18\x03 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x16\n" +
+	"\x06author\x18\x04 \x01(\tR\x06author\"\x95\x01\n" +
 	"\rClaimReleased\x12-\n" +
 	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x1a\n" +
 	"\bclaimant\x18\x02 \x01(\tR\bclaimant\x129\n" +
@@ -4484,7 +4680,7 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
@@ -4534,27 +4730,29 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(*MessageQueued)(nil),           // 45: agent_routing.v1.MessageQueued
 	(*MessageDequeued)(nil),         // 46: agent_routing.v1.MessageDequeued
 	(*Claimed)(nil),                 // 47: agent_routing.v1.Claimed
-	(*ClaimReleased)(nil),           // 48: agent_routing.v1.ClaimReleased
-	(*TurnAnswered)(nil),            // 49: agent_routing.v1.TurnAnswered
-	(*timestamppb.Timestamp)(nil),   // 50: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 51: agent_routing.v1.Agent
-	(RouteReason)(0),                // 52: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 53: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 54: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 55: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 56: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 57: google.protobuf.Duration
-	(*Step)(nil),                    // 58: agent_routing.v1.Step
-	(*Resume)(nil),                  // 59: agent_routing.v1.Resume
-	(*structpb.Struct)(nil),         // 60: google.protobuf.Struct
-	(Decision)(0),                   // 61: agent_routing.v1.Decision
-	(*Verdict)(nil),                 // 62: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 63: agent_routing.v1.Suggestion
+	(*MessageSaid)(nil),             // 48: agent_routing.v1.MessageSaid
+	(*NoteAdded)(nil),               // 49: agent_routing.v1.NoteAdded
+	(*ClaimReleased)(nil),           // 50: agent_routing.v1.ClaimReleased
+	(*TurnAnswered)(nil),            // 51: agent_routing.v1.TurnAnswered
+	(*timestamppb.Timestamp)(nil),   // 52: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 53: agent_routing.v1.Agent
+	(RouteReason)(0),                // 54: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 55: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 56: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 57: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 58: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
+	(*Step)(nil),                    // 60: agent_routing.v1.Step
+	(*Resume)(nil),                  // 61: agent_routing.v1.Resume
+	(*structpb.Struct)(nil),         // 62: google.protobuf.Struct
+	(Decision)(0),                   // 63: agent_routing.v1.Decision
+	(*Verdict)(nil),                 // 64: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 65: agent_routing.v1.Suggestion
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	11, // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	50, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	51, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	52, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	53, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
 	14, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
 	16, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
 	17, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
@@ -4590,63 +4788,67 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	33, // 35: agent_routing.v1.SessionEvent.task_parked:type_name -> agent_routing.v1.TaskParked
 	34, // 36: agent_routing.v1.SessionEvent.task_foregrounded:type_name -> agent_routing.v1.TaskForegrounded
 	47, // 37: agent_routing.v1.SessionEvent.claimed:type_name -> agent_routing.v1.Claimed
-	48, // 38: agent_routing.v1.SessionEvent.claim_released:type_name -> agent_routing.v1.ClaimReleased
-	49, // 39: agent_routing.v1.SessionEvent.turn_answered:type_name -> agent_routing.v1.TurnAnswered
-	51, // 40: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	52, // 41: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	15, // 42: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	53, // 43: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	54, // 44: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	52, // 45: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	51, // 46: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 47: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	51, // 48: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	50, // 49: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	51, // 50: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 51: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	51, // 52: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	55, // 53: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	56, // 54: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	57, // 55: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	51, // 56: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 57: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	51, // 58: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
-	50, // 59: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
-	51, // 60: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
-	58, // 61: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
-	51, // 62: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	50, // 63: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	51, // 64: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	59, // 65: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	51, // 66: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
-	50, // 67: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	60, // 68: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
-	61, // 69: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
-	3,  // 70: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
-	51, // 71: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
-	4,  // 72: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
-	51, // 73: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
-	5,  // 74: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
-	51, // 75: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	51, // 76: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	6,  // 77: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	51, // 78: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	57, // 79: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	54, // 80: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	62, // 81: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	63, // 82: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	51, // 83: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	7,  // 84: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
-	51, // 85: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
-	50, // 86: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
-	51, // 87: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
-	8,  // 88: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
-	51, // 89: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
-	90, // [90:90] is the sub-list for method output_type
-	90, // [90:90] is the sub-list for method input_type
-	90, // [90:90] is the sub-list for extension type_name
-	90, // [90:90] is the sub-list for extension extendee
-	0,  // [0:90] is the sub-list for field type_name
+	50, // 38: agent_routing.v1.SessionEvent.claim_released:type_name -> agent_routing.v1.ClaimReleased
+	51, // 39: agent_routing.v1.SessionEvent.turn_answered:type_name -> agent_routing.v1.TurnAnswered
+	48, // 40: agent_routing.v1.SessionEvent.message_said:type_name -> agent_routing.v1.MessageSaid
+	49, // 41: agent_routing.v1.SessionEvent.note_added:type_name -> agent_routing.v1.NoteAdded
+	53, // 42: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	54, // 43: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	15, // 44: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	55, // 45: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	56, // 46: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	54, // 47: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	53, // 48: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 49: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	53, // 50: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	52, // 51: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	53, // 52: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 53: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	53, // 54: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	57, // 55: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	58, // 56: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	59, // 57: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	53, // 58: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 59: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	53, // 60: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
+	52, // 61: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
+	53, // 62: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
+	60, // 63: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
+	53, // 64: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	52, // 65: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	53, // 66: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	61, // 67: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	53, // 68: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	52, // 69: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	62, // 70: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	63, // 71: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 72: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	53, // 73: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
+	4,  // 74: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
+	53, // 75: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
+	5,  // 76: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
+	53, // 77: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	53, // 78: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	6,  // 79: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	53, // 80: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	59, // 81: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	56, // 82: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	64, // 83: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	65, // 84: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	53, // 85: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	7,  // 86: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
+	53, // 87: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
+	52, // 88: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
+	53, // 89: agent_routing.v1.MessageSaid.agent:type_name -> agent_routing.v1.Agent
+	53, // 90: agent_routing.v1.NoteAdded.agent:type_name -> agent_routing.v1.Agent
+	53, // 91: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
+	8,  // 92: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
+	53, // 93: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
+	94, // [94:94] is the sub-list for method output_type
+	94, // [94:94] is the sub-list for method input_type
+	94, // [94:94] is the sub-list for extension type_name
+	94, // [94:94] is the sub-list for extension extendee
+	0,  // [0:94] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -4697,6 +4899,8 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_Claimed)(nil),
 		(*SessionEvent_ClaimReleased)(nil),
 		(*SessionEvent_TurnAnswered)(nil),
+		(*SessionEvent_MessageSaid)(nil),
+		(*SessionEvent_NoteAdded)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4704,7 +4908,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

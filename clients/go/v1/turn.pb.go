@@ -43,8 +43,12 @@ const (
 	TurnOutcome_TURN_OUTCOME_FAILURE TurnOutcome = 6
 	// There was no answer in time, newer turns displaced this one, or the session was reset.
 	TurnOutcome_TURN_OUTCOME_ABANDONED TurnOutcome = 7
-	// A person answered a later request of the conversation, and this one with it: see answered_by.
+	// A person answered a later request of the conversation, and this one with it, or it went back
+	// unclaimed with a later one: see answered_by.
 	TurnOutcome_TURN_OUTCOME_ANSWERED TurnOutcome = 8
+	// No answer: the agent said it to the user while a turn went on, or, for people, between turns
+	// (KeepTurnRequest.say). request_id is the message's id, parent_request_id the open request.
+	TurnOutcome_TURN_OUTCOME_SAID TurnOutcome = 9
 )
 
 // Enum value maps for TurnOutcome.
@@ -59,6 +63,7 @@ var (
 		6: "TURN_OUTCOME_FAILURE",
 		7: "TURN_OUTCOME_ABANDONED",
 		8: "TURN_OUTCOME_ANSWERED",
+		9: "TURN_OUTCOME_SAID",
 	}
 	TurnOutcome_value = map[string]int32{
 		"TURN_OUTCOME_UNSPECIFIED":     0,
@@ -70,6 +75,7 @@ var (
 		"TURN_OUTCOME_FAILURE":         6,
 		"TURN_OUTCOME_ABANDONED":       7,
 		"TURN_OUTCOME_ANSWERED":        8,
+		"TURN_OUTCOME_SAID":            9,
 	}
 )
 
@@ -208,7 +214,8 @@ type Turn struct {
 	// The agent's text for the user about what follows: the message of its handoff or completion, or
 	// of the SetActiveAgent that moved the turn. Empty if there was none.
 	HandoffMessage string `protobuf:"bytes,18,opt,name=handoff_message,json=handoffMessage,proto3" json:"handoff_message,omitempty"`
-	// The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED). Empty otherwise.
+	// The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED), or with which the
+	// message went on when nobody claimed the conversation. Empty otherwise.
 	AnsweredBy    string `protobuf:"bytes,19,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -522,7 +529,7 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bduration\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x18\n" +
-	"\aattempt\x18\a \x01(\x05R\aattempt*\x89\x02\n" +
+	"\aattempt\x18\a \x01(\x05R\aattempt*\xa0\x02\n" +
 	"\vTurnOutcome\x12\x1c\n" +
 	"\x18TURN_OUTCOME_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14TURN_OUTCOME_PROCEED\x10\x01\x12\x1a\n" +
@@ -532,7 +539,8 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\x1cTURN_OUTCOME_APPROVAL_NEEDED\x10\x05\x12\x18\n" +
 	"\x14TURN_OUTCOME_FAILURE\x10\x06\x12\x1a\n" +
 	"\x16TURN_OUTCOME_ABANDONED\x10\a\x12\x19\n" +
-	"\x15TURN_OUTCOME_ANSWERED\x10\b*\x88\x01\n" +
+	"\x15TURN_OUTCOME_ANSWERED\x10\b\x12\x15\n" +
+	"\x11TURN_OUTCOME_SAID\x10\t*\x88\x01\n" +
 	"\rOutcomeStatus\x12\x1e\n" +
 	"\x1aOUTCOME_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTCOME_STATUS_APPLIED\x10\x01\x12\x1e\n" +

@@ -117,3 +117,88 @@ class PeopleCalls(ApprovalCalls):
             expected_revision=expected_revision,
         )
         return self._call(self._open().ReleaseTurn, request, timeout, info)
+
+    def say(
+        self,
+        text: str,
+        *,
+        session_id: str,
+        agent_id: str,
+        request_id: str = "",
+        task_id: str = "",
+        user_id: str = "",
+        message_id: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.KeepTurnResponse:
+        """Say something to the user without ending the turn.
+
+        request_id: the open request; for people without one, task_id. message_id: a repeat with it
+        says nothing twice; one is made. A worker says it by
+        keep_turn(), with its lease. The answer's status is REQUEST_NOT_OPEN if the turn is
+        over, or the conversation is with others.
+
+        Raises Claimed, StoreFormat, UnknownSession, UnknownAgent, InvalidField, OwnerMismatch,
+        ScopeMissing, SessionErased, RequestIdReused, StateCorrupt, Unavailable, DeadlineExceeded,
+        Overloaded.
+        """
+        request = pb.KeepTurnRequest(
+            session_id=session_id,
+            user_id=user_id,
+            request_id=request_id,
+            task_id=task_id,
+            agent_id=agent_id,
+            say=text,
+            message_id=message_id or new_uuid7(),
+        )
+        return self._call(self._open().KeepTurn, request, timeout, info)
+
+    def add_note(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        agent_id: str = "",
+        author: str = "",
+        task_id: str = "",
+        user_id: str = "",
+        request_id: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.AddNoteResponse:
+        """Note something about a conversation for other people; users never get it.
+
+        agent_id: for which the person works; required except for operators. author: required
+        without sign-in. task_id: an open task; "" = the one in the foreground.
+
+        Raises StoreFormat, UnknownSession, UnknownTask, InvalidField, OwnerMismatch, ScopeMissing,
+        SessionErased, RequestIdReused, Unimplemented, StateCorrupt, Unavailable, DeadlineExceeded,
+        Overloaded.
+        """
+        request = pb.AddNoteRequest(
+            session_id=session_id,
+            user_id=user_id,
+            agent_id=agent_id,
+            request_id=request_id or new_uuid7(),
+            task_id=task_id,
+            text=text,
+            author=author,
+        )
+        return self._call(self._open().AddNote, request, timeout, info)
+
+    def list_notes(
+        self,
+        session_id: str,
+        *,
+        agent_id: str = "",
+        user_id: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.ListNotesResponse:
+        """Return the latest notes about a conversation, at most 32, the oldest first.
+
+        Raises UnknownSession, InvalidField, OwnerMismatch, ScopeMissing, SessionErased,
+        Unimplemented, StateCorrupt, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.ListNotesRequest(session_id=session_id, user_id=user_id, agent_id=agent_id)
+        return self._call(self._open().ListNotes, request, timeout, info)

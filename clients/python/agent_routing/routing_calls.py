@@ -382,6 +382,9 @@ class RoutingCalls(PeopleCalls, RouteCall):
         first_step: int = 0,
         note: str = "",
         delta: pb.AnswerDelta | None = None,
+        say: str = "",
+        task_id: str = "",
+        message_id: str = "",
         user_id: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
@@ -392,11 +395,12 @@ class RoutingCalls(PeopleCalls, RouteCall):
         turn that the caller carries. extend: how long the lease runs from now on, 1 s to 1 h; it
         also moves the turn's deadline. release: give the turn back, to any worker. steps: what was
         done since the last report, at least 5 s apart; first_step: steps_known of the last answer.
-        note: a text for the user while they wait. delta: the next part of the answer. Give at least
-        one of extend, release, steps, note and delta.
+        note: a text for the user while they wait. delta: the next part of the answer. say, task_id,
+        message_id: see say(). Give at least one of extend, release, steps, note, delta and say.
 
-        Raises StoreFormat (steps), UnknownSession, InvalidField, OwnerMismatch, ScopeMissing,
-        SessionErased, StateCorrupt, Unimplemented, Unavailable, DeadlineExceeded, Overloaded.
+        Raises StoreFormat (steps, say), Claimed (steps, note, delta, say), UnknownSession,
+        InvalidField, OwnerMismatch, ScopeMissing, SessionErased, RequestIdReused (say),
+        StateCorrupt, Unimplemented, Unavailable, DeadlineExceeded, Overloaded.
         """
         request = pb.KeepTurnRequest(
             session_id=session_id,
@@ -409,6 +413,9 @@ class RoutingCalls(PeopleCalls, RouteCall):
             first_step=first_step,
             note=note,
             delta=delta,
+            say=say,
+            task_id=task_id,
+            message_id=message_id,
         )
         if release:
             request.release = True

@@ -12,6 +12,7 @@ from typing import Final
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth.caller import Caller
 from routing_service.core import events as ev
+from routing_service.core.claim_events import NoteAdded
 from routing_service.core.errors import invalid_field
 from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.session import SessionState, Task
@@ -21,6 +22,7 @@ from routing_service.rpc.admin.request_fields import check_user, operator_of, te
 from routing_service.rpc.admin.sessions import READ_MAX, summary
 from routing_service.rpc.admin.unreadable import unreadable
 from routing_service.rpc.agent_cards import AgentCards
+from routing_service.rpc.claim_mapping import note_out
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.audit_log import user_target
@@ -249,7 +251,7 @@ class UserDataCalls:
             for change in changes:
                 revision = change.revision
                 with suppress(StoreCorrupt, SchemaTooNew):  # Its record says so.
-                    for part in _said_in(change):
+                    for part in _said_in(change, cards):
                         yield part
                 for made_record in records_of(key, change, refused, cards):
                     yield pb.ExportUserResponse(record=made_record)
@@ -277,7 +279,7 @@ def _state_of(listed: SessionRow, head: Head) -> SessionState:
     return state
 
 
-def _said_in(change: Change) -> Iterator[pb.ExportUserResponse]:
+def _said_in(change: Change, cards: AgentCards) -> Iterator[pb.ExportUserResponse]:
     """Make the parts of a change that neither turns nor audit records have."""
     time = pm.timestamp(change.time_us)
     for event in decode_events(change.events):
@@ -294,6 +296,8 @@ def _said_in(change: Change) -> Iterator[pb.ExportUserResponse]:
                         entitlements=profile.entitlements,
                     )
                 )
+            case NoteAdded():
+                yield pb.ExportUserResponse(note=note_out(event, change.time_us, cards))
             case ev.CommandHandled() if event.text:
                 yield pb.ExportUserResponse(
                     command=pb.TypedCommand(

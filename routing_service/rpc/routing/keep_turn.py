@@ -6,6 +6,7 @@ sent, each only if what comes before it was granted.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from google.protobuf import duration_pb2
@@ -14,6 +15,7 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
+from routing_service.core.claim_events import MessageSaid
 from routing_service.core.claims import check_claim
 from routing_service.core.deadlines import deadline_us, extended_us
 from routing_service.core.identifiers import (
@@ -25,12 +27,15 @@ from routing_service.core.inbox import find_live, place_of, place_with
 from routing_service.core.keep_turn import steps_known
 from routing_service.core.marker_stream import CONTEXT_CHARS, shown_part
 from routing_service.core.session import OpenTurn, SessionState
+from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
+from routing_service.rpc.call_outcome import describe, identify
 from routing_service.rpc.event_mapping import KEEP_TURN
 from routing_service.rpc.request_checks import FieldChecks, parse
+from routing_service.rpc.request_fingerprints import Fingerprint
 from routing_service.rpc.routing.inbox import lease_in
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
-from routing_service.sessions.calls import Answer, Call
+from routing_service.sessions.calls import Answer, Call, Made
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.inbox import Inbox
 from routing_service.sessions.inbox_entries import entry_at
@@ -40,6 +45,8 @@ from routing_service.telemetry.call_record import CallRecord
 
 OFFSET_MAX: Final = 2**40
 """Far more than any answer has, and an integer in every language."""
+
+SAY_FINGERPRINT: Final = Fingerprint(("request_id", "task_id", "agent_id", "say"))
 
 _SECOND_US: Final = 1_000_000
 _STORED: Final = Answer(b"")
@@ -62,6 +69,8 @@ class KeepTurnCalls:
     async def keep_turn(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Extend a lease or give it back; store steps; send a note or a part of the answer."""
         request = parse(pb.KeepTurnRequest, data)
+        if request.say or request.message_id or request.task_id:
+            return await self._say(caller, request, record)
         request_id, lease_us = self._check(request)
         registry = self._handler.registry
         agent_id = registry.resolve(request.agent_id) or request.agent_id
@@ -122,6 +131,62 @@ class KeepTurnCalls:
         if said and not turn.asker:
             response.relay = await self._send(key, turn, attempt, request)
         return _answer(response)
+
+    async def _say(
+        self, caller: Caller, request: pb.KeepTurnRequest, record: CallRecord
+    ) -> RpcAnswer:
+        """Store a message to the user without ending the turn."""
+        message_id = self._check_said(request)
+        registry = self._handler.registry
+        agent_id = registry.resolve(request.agent_id) or request.agent_id
+        key = SessionKey(caller.tenant, request.session_id)
+        access = rights.as_agent(caller, KEEP_TURN, request.user_id, agent_id)
+        record.agent_id = agent_id
+        if request.lease_token:
+            state = (await self._handler.read(key, access)).stored
+            turn, status = _turn_of(state, request.request_id, agent_id)
+            if turn is None:
+                return _answer(pb.KeepTurnResponse(status=status))
+            entry = entry_at(place_of(turn), key.session_id)
+            if await self._inbox.keep(key.tenant, entry, request.lease_token, None) is None:
+                return _answer(pb.KeepTurnResponse(status=pb.KEEP_TURN_STATUS_LEASE_LOST))
+        call = Call(
+            key,
+            KEEP_TURN,
+            message_id,
+            SAY_FINGERPRINT.of(request, dict(request.ListFields())),
+            access=access,
+            subject=caller.subject,
+            trace_id=record.trace_id,
+        )
+        identify(record, call)
+        command = cmd.Say(
+            message_id, agent_id, request.say, request.request_id, request.task_id, caller.subject
+        )
+        handled = await self._handler.handle(call, command, partial(_said_out, message_id))
+        describe(record, handled, registry)
+        return RpcAnswer(handled.answer.stored, handled.replayed)
+
+    def _check_said(self, request: pb.KeepTurnRequest) -> str:
+        """Return the message's id. Raises INVALID_FIELD."""
+        checks = FieldChecks()
+        checks.session("session_id", request.session_id, required=True)
+        checks.user("user_id", request.user_id)
+        checks.agent("agent_id", request.agent_id, self._handler.registry, required=True)
+        checks.text("lease_token", request.lease_token, LEASE_TOKEN_BYTES_MAX)
+        checks.uuid("request_id", request.request_id, required=not request.task_id)
+        checks.uuid("task_id", request.task_id)
+        message_id = checks.uuid("message_id", request.message_id) or new_uuid7()
+        checks.text("say", request.say, TEXT_BYTES_MAX)
+        if not request.say:
+            checks.refuse("say", "is required with task_id and message_id")
+        if request.task_id and request.request_id:
+            checks.refuse("task_id", "is for a conversation without an open request; leave one out")
+        does = request.WhichOneof("act") or request.steps or request.note
+        if does or request.HasField("delta"):
+            checks.refuse("say", "cannot be set together with another field that does something")
+        checks.done()
+        return message_id
 
     def _check(self, request: pb.KeepTurnRequest) -> tuple[str, int | None]:
         """Return the request's id and the lease that is asked for, 0 to give it back.
@@ -222,6 +287,17 @@ def _turn_of(
     if turn.holder != agent_id:
         return None, pb.KEEP_TURN_STATUS_LEASE_LOST
     return turn, pb.KEEP_TURN_STATUS_KEPT
+
+
+def _said_out(message_id: str, made: Made) -> Answer:
+    """Return the answer to what was said; to a turn that is gone nothing is."""
+    events = made.decided.decision.events
+    response = pb.KeepTurnResponse(status=pb.KEEP_TURN_STATUS_REQUEST_NOT_OPEN)
+    if any(isinstance(event, MessageSaid) for event in events):
+        response = pb.KeepTurnResponse(
+            status=pb.KEEP_TURN_STATUS_KEPT, message_id=message_id, revision=made.revision
+        )
+    return Answer(response.SerializeToString())
 
 
 def _answer(response: pb.KeepTurnResponse) -> RpcAnswer:

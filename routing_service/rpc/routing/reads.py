@@ -362,6 +362,7 @@ class SessionReads:
         position = {"session_id": key.session_id, "revision": str(after)}
         yield _heartbeat(head), position
         steps = self._steps_seen(caller, request)
+        with_notes = not (access.must_be_owner or access.user_id)
         rights_at_s = said_at_s = time.monotonic()
         has_owner = bool(view.stored.owner)
         with self._live.watching(key, _lives(request)) as live:
@@ -381,7 +382,9 @@ class SessionReads:
                         yield _live_out(message), position
                 for change in changes:
                     after = change.revision
-                    body = self._changes.change_bytes(key, change, self._cards_in_force(), steps)
+                    body = self._changes.change_bytes(
+                        key, change, self._cards_in_force(), steps, with_notes=with_notes
+                    )
                     position = {"session_id": key.session_id, "revision": str(after)}
                     if body:
                         said_at_s = now_s

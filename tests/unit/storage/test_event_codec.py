@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from routing_service.core import events as ev
+from routing_service.core.claim_events import MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.session import Approval, OpenTurn, SessionState, Task, Tenure
 from routing_service.core.vocabulary import (
     ApprovalDecision,
@@ -82,6 +83,9 @@ EVENTS: list[ev.Event] = [
     ev.Claimed("desk", "bea", 99, "cem"),
     ev.ClaimReleased("desk", "bea", "timeout"),
     ev.TurnAnswered(ROOT, ROOT, "desk", CHILD),
+    WaitBegun("desk", "vat"),
+    MessageSaid(CHILD, ROOT, TASK, "desk", "One moment.", "bea"),
+    NoteAdded(CHILD, TASK, "desk", "bea", "Called twice.", 9),
     ev.TurnExtended(CHILD, ROOT, "vat", 99),
     ev.StepsReported(CHILD, ROOT, TASK, "vat", 2, 1, (ev.Step("search", "tool", "in", "out"),), 9),
     ev.CommandHandled("status", "active", "/status", "vat"),

@@ -5,6 +5,7 @@ isort:skip_file
 
 import agent_routing.v1.agent_pb2
 import agent_routing.v1.handoff_pb2
+import agent_routing.v1.note_pb2
 import agent_routing.v1.route_reason_pb2
 import agent_routing.v1.routing_service_pb2
 import agent_routing.v1.session_event_pb2
@@ -1847,6 +1848,7 @@ class ExportUserResponse(google.protobuf.message.Message):
     PROFILE_FIELD_NUMBER: builtins.int
     COMMAND_FIELD_NUMBER: builtins.int
     UNREADABLE_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session to which the part belongs."""
     @property
@@ -1877,6 +1879,10 @@ class ExportUserResponse(google.protobuf.message.Message):
     def unreadable(self) -> Global___Unreadable:
         """A session, or a part of one, that the server cannot read."""
 
+    @property
+    def note(self) -> agent_routing.v1.note_pb2.Note:
+        """A note of people about a conversation."""
+
     def __init__(
         self,
         *,
@@ -1888,10 +1894,11 @@ class ExportUserResponse(google.protobuf.message.Message):
         profile: Global___UserProfile | None = ...,
         command: Global___TypedCommand | None = ...,
         unreadable: Global___Unreadable | None = ...,
+        note: agent_routing.v1.note_pb2.Note | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "task", b"task", "turn", b"turn", "unreadable", b"unreadable"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["command", b"command", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "session_id", b"session_id", "task", b"task", "turn", b"turn", "unreadable", b"unreadable"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["session", "task", "turn", "record", "profile", "command", "unreadable"] | None: ...
+    def HasField(self, field_name: typing.Literal["command", b"command", "note", b"note", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "task", b"task", "turn", b"turn", "unreadable", b"unreadable"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["command", b"command", "note", b"note", "part", b"part", "profile", b"profile", "record", b"record", "session", b"session", "session_id", b"session_id", "task", b"task", "turn", b"turn", "unreadable", b"unreadable"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["session", "task", "turn", "record", "profile", "command", "unreadable", "note"] | None: ...
 
 Global___ExportUserResponse: typing_extensions.TypeAlias = ExportUserResponse
 

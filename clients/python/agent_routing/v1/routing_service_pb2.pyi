@@ -8,6 +8,7 @@ import agent_routing.v1.clear_scope_pb2
 import agent_routing.v1.dispatch_pb2
 import agent_routing.v1.handoff_pb2
 import agent_routing.v1.item_pb2
+import agent_routing.v1.note_pb2
 import agent_routing.v1.session_event_pb2
 import agent_routing.v1.task_pb2
 import agent_routing.v1.turn_pb2
@@ -2810,6 +2811,130 @@ class ReleaseTurnResponse(google.protobuf.message.Message):
 Global___ReleaseTurnResponse: typing_extensions.TypeAlias = ReleaseTurnResponse
 
 @typing.final
+class AddNoteRequest(google.protobuf.message.Message):
+    """A request to note something about a conversation."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    AUTHOR_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session. Required."""
+    user_id: builtins.str
+    """The user of the session. See the service."""
+    agent_id: builtins.str
+    """The agent for which the person works. Required, except for operators; the credential must speak
+    for it.
+    """
+    request_id: builtins.str
+    """Id of the note, which identifies a repeat. Empty: one is generated."""
+    task_id: builtins.str
+    """The open task that it is about. Empty: the one in the foreground, if there is one."""
+    text: builtins.str
+    """The note. 1 byte to 4 KiB. Required."""
+    author: builtins.str
+    """Who writes. With sign-in empty, or the credential's subject. Without sign-in required: 1-256 bytes
+    as for user ids.
+    """
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        text: builtins.str = ...,
+        author: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "author", b"author", "request_id", b"request_id", "session_id", b"session_id", "task_id", b"task_id", "text", b"text", "user_id", b"user_id"]) -> None: ...
+
+Global___AddNoteRequest: typing_extensions.TypeAlias = AddNoteRequest
+
+@typing.final
+class AddNoteResponse(google.protobuf.message.Message):
+    """What was noted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    task_id: builtins.str
+    """The task that was open. Empty if none was."""
+    request_id: builtins.str
+    """Id of the note: given or generated."""
+    revision: builtins.int
+    """The session's revision after the call."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        revision: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id"]) -> None: ...
+
+Global___AddNoteResponse: typing_extensions.TypeAlias = AddNoteResponse
+
+@typing.final
+class ListNotesRequest(google.protobuf.message.Message):
+    """A request for the notes about a conversation."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    USER_ID_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session. Required."""
+    user_id: builtins.str
+    """The user of the session. See the service."""
+    agent_id: builtins.str
+    """The agent for which the person works. Required, except for operators; the credential must speak
+    for it.
+    """
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        user_id: builtins.str = ...,
+        agent_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "session_id", b"session_id", "user_id", b"user_id"]) -> None: ...
+
+Global___ListNotesRequest: typing_extensions.TypeAlias = ListNotesRequest
+
+@typing.final
+class ListNotesResponse(google.protobuf.message.Message):
+    """The notes about a conversation."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NOTES_FIELD_NUMBER: builtins.int
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.note_pb2.Note]:
+        """The latest 32, the oldest first."""
+
+    def __init__(
+        self,
+        *,
+        notes: collections.abc.Iterable[agent_routing.v1.note_pb2.Note] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["notes", b"notes"]) -> None: ...
+
+Global___ListNotesResponse: typing_extensions.TypeAlias = ListNotesResponse
+
+@typing.final
 class KeepTurnRequest(google.protobuf.message.Message):
     """What a worker says of its turn. It must have extend, release, steps, note or delta."""
 
@@ -2826,12 +2951,15 @@ class KeepTurnRequest(google.protobuf.message.Message):
     FIRST_STEP_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     DELTA_FIELD_NUMBER: builtins.int
+    SAY_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required."""
     user_id: builtins.str
     """The user of the session. See the service."""
     request_id: builtins.str
-    """The open request: Dispatch.request_id. Required."""
+    """The open request: Dispatch.request_id. Required, unless task_id is set."""
     agent_id: builtins.str
     """The agent that holds the turn. Required; the credential must speak for it."""
     lease_token: builtins.str
@@ -2848,6 +2976,19 @@ class KeepTurnRequest(google.protobuf.message.Message):
     """
     note: builtins.str
     """A text for the user while they wait, sent to watchers and stored nowhere. At most 1 KiB."""
+    say: builtins.str
+    """A message to the user that does not end the turn: stored, in ListTurns an entry of its own
+    (TURN_OUTCOME_SAID), on watches message_said. Limits as of an answer's text. Not with another
+    field that does something. While another person has claimed the conversation:
+    FAILED_PRECONDITION, CLAIMED. Needs a store of format 2; otherwise FAILED_PRECONDITION,
+    STORE_FORMAT.
+    """
+    task_id: builtins.str
+    """The task whose conversation an agent of kind human has, to say something although no request is
+    open. Only with say and without request_id.
+    """
+    message_id: builtins.str
+    """Id of what is said, which identifies a repeat. Empty: one is generated. Only with say."""
     @property
     def extend(self) -> google.protobuf.duration_pb2.Duration:
         """The lease runs for this long from now on: 1 s to 1 h. If less than half of the agent's
@@ -2882,9 +3023,12 @@ class KeepTurnRequest(google.protobuf.message.Message):
         first_step: builtins.int = ...,
         note: builtins.str = ...,
         delta: Global___AnswerDelta | None = ...,
+        say: builtins.str = ...,
+        task_id: builtins.str = ...,
+        message_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["act", b"act", "delta", b"delta", "extend", b"extend", "release", b"release"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["act", b"act", "agent_id", b"agent_id", "delta", b"delta", "extend", b"extend", "first_step", b"first_step", "lease_token", b"lease_token", "note", b"note", "release", b"release", "request_id", b"request_id", "session_id", b"session_id", "steps", b"steps", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["act", b"act", "agent_id", b"agent_id", "delta", b"delta", "extend", b"extend", "first_step", b"first_step", "lease_token", b"lease_token", "message_id", b"message_id", "note", b"note", "release", b"release", "request_id", b"request_id", "say", b"say", "session_id", b"session_id", "steps", b"steps", "task_id", b"task_id", "user_id", b"user_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["act", b"act"]) -> typing.Literal["extend", "release"] | None: ...
 
 Global___KeepTurnRequest: typing_extensions.TypeAlias = KeepTurnRequest
@@ -2930,12 +3074,18 @@ class KeepTurnResponse(google.protobuf.message.Message):
     DEADLINE_FIELD_NUMBER: builtins.int
     STEPS_KNOWN_FIELD_NUMBER: builtins.int
     RELAY_FIELD_NUMBER: builtins.int
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
     status: Global___KeepTurnStatus.ValueType
     """The result. A turn that is gone is no error of the call; nothing is stored or sent then."""
     steps_known: builtins.int
     """How many steps of this attempt are stored: first_step of the next report."""
     relay: Global___Relay.ValueType
     """Who was sent the note or the delta."""
+    message_id: builtins.str
+    """Id of what was said: given or generated. Empty if nothing was."""
+    revision: builtins.int
+    """The session's revision after the call. 0 unless something was said."""
     @property
     def lease(self) -> google.protobuf.duration_pb2.Duration:
         """How long the lease runs from now on. Unset unless it was extended."""
@@ -2952,9 +3102,11 @@ class KeepTurnResponse(google.protobuf.message.Message):
         deadline: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         steps_known: builtins.int = ...,
         relay: Global___Relay.ValueType = ...,
+        message_id: builtins.str = ...,
+        revision: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deadline", b"deadline", "lease", b"lease"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "lease", b"lease", "relay", b"relay", "status", b"status", "steps_known", b"steps_known"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "lease", b"lease", "message_id", b"message_id", "relay", b"relay", "revision", b"revision", "status", b"status", "steps_known", b"steps_known"]) -> None: ...
 
 Global___KeepTurnResponse: typing_extensions.TypeAlias = KeepTurnResponse
 

@@ -154,6 +154,16 @@ class RoutingServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnResponse.FromString,
                 _registered_method=True)
+        self.AddNote = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/AddNote',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.AddNoteRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.AddNoteResponse.FromString,
+                _registered_method=True)
+        self.ListNotes = channel.unary_unary(
+                '/agent_routing.v1.RoutingService/ListNotes',
+                request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListNotesRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ListNotesResponse.FromString,
+                _registered_method=True)
         self.ListApprovals = channel.unary_unary(
                 '/agent_routing.v1.RoutingService/ListApprovals',
                 request_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListApprovalsRequest.SerializeToString,
@@ -356,6 +366,23 @@ class RoutingServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddNote(self, request, context):
+        """Adds an internal note of people about a conversation: for the people of its agents and for
+        operators, never for users. Kept with the session, exported and erased with it. A store that an
+        older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListNotes(self, request, context):
+        """Lists the latest notes about a conversation, at most 32, the oldest first. An operator without the
+        scope read_words gets them without texts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListApprovals(self, request, context):
         """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
         For people who decide: a caller with the scope approve sees these, and nothing else of the
@@ -472,6 +499,16 @@ def add_RoutingServiceServicer_to_server(servicer, server):
                     servicer.ReleaseTurn,
                     request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnResponse.SerializeToString,
+            ),
+            'AddNote': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddNote,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.AddNoteRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.AddNoteResponse.SerializeToString,
+            ),
+            'ListNotes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNotes,
+                    request_deserializer=agent__routing_dot_v1_dot_routing__service__pb2.ListNotesRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_routing__service__pb2.ListNotesResponse.SerializeToString,
             ),
             'ListApprovals': grpc.unary_unary_rpc_method_handler(
                     servicer.ListApprovals,
@@ -983,6 +1020,60 @@ class RoutingService(object):
             '/agent_routing.v1.RoutingService/ReleaseTurn',
             agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnRequest.SerializeToString,
             agent__routing_dot_v1_dot_routing__service__pb2.ReleaseTurnResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddNote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/AddNote',
+            agent__routing_dot_v1_dot_routing__service__pb2.AddNoteRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.AddNoteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNotes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.RoutingService/ListNotes',
+            agent__routing_dot_v1_dot_routing__service__pb2.ListNotesRequest.SerializeToString,
+            agent__routing_dot_v1_dot_routing__service__pb2.ListNotesResponse.FromString,
             options,
             channel_credentials,
             insecure,

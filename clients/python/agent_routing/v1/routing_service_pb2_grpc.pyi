@@ -297,6 +297,38 @@ _RoutingServiceReleaseTurnType = typing_extensions.TypeVar(
     ],
 )
 
+_RoutingServiceAddNoteType = typing_extensions.TypeVar(
+    '_RoutingServiceAddNoteType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.AddNoteRequest,
+        agent_routing.v1.routing_service_pb2.AddNoteResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.AddNoteRequest,
+        agent_routing.v1.routing_service_pb2.AddNoteResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.AddNoteRequest,
+        agent_routing.v1.routing_service_pb2.AddNoteResponse,
+    ],
+)
+
+_RoutingServiceListNotesType = typing_extensions.TypeVar(
+    '_RoutingServiceListNotesType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListNotesRequest,
+        agent_routing.v1.routing_service_pb2.ListNotesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListNotesRequest,
+        agent_routing.v1.routing_service_pb2.ListNotesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListNotesRequest,
+        agent_routing.v1.routing_service_pb2.ListNotesResponse,
+    ],
+)
+
 _RoutingServiceListApprovalsType = typing_extensions.TypeVar(
     '_RoutingServiceListApprovalsType',
     grpc.UnaryUnaryMultiCallable[
@@ -345,7 +377,7 @@ _RoutingServiceRouteStreamType = typing_extensions.TypeVar(
     ],
 )
 
-class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceCancelTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceListWaitingType, _RoutingServiceClaimTurnType, _RoutingServiceReleaseTurnType, _RoutingServiceListApprovalsType, _RoutingServiceWatchApprovalsType, _RoutingServiceRouteStreamType]):
+class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServiceSetActiveAgentType, _RoutingServiceClearActiveAgentType, _RoutingServiceStatusType, _RoutingServiceCompleteTurnType, _RoutingServiceResumeTaskType, _RoutingServiceCancelTaskType, _RoutingServiceReportDegradedType, _RoutingServiceListTasksType, _RoutingServiceListTurnsType, _RoutingServiceListAgentsType, _RoutingServiceWatchSessionType, _RoutingServiceWatchInboxType, _RoutingServiceKeepTurnType, _RoutingServiceListWaitingType, _RoutingServiceClaimTurnType, _RoutingServiceReleaseTurnType, _RoutingServiceAddNoteType, _RoutingServiceListNotesType, _RoutingServiceListApprovalsType, _RoutingServiceWatchApprovalsType, _RoutingServiceRouteStreamType]):
     """Owns which agent has the conversation.
     These rules hold for all calls:
 
@@ -454,6 +486,14 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
             agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.AddNoteRequest,
+            agent_routing.v1.routing_service_pb2.AddNoteResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ListNotesRequest,
+            agent_routing.v1.routing_service_pb2.ListNotesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
             agent_routing.v1.routing_service_pb2.ListApprovalsResponse,
         ],
@@ -536,6 +576,14 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
             agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.AddNoteRequest,
+            agent_routing.v1.routing_service_pb2.AddNoteResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.routing_service_pb2.ListNotesRequest,
+            agent_routing.v1.routing_service_pb2.ListNotesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
@@ -643,6 +691,17 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     nothing changes and no error is returned.
     """
 
+    AddNote: _RoutingServiceAddNoteType
+    """Adds an internal note of people about a conversation: for the people of its agents and for
+    operators, never for users. Kept with the session, exported and erased with it. A store that an
+    older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+    """
+
+    ListNotes: _RoutingServiceListNotesType
+    """Lists the latest notes about a conversation, at most 32, the oldest first. An operator without the
+    scope read_words gets them without texts.
+    """
+
     ListApprovals: _RoutingServiceListApprovalsType
     """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
     For people who decide: a caller with the scope approve sees these, and nothing else of the
@@ -731,6 +790,14 @@ RoutingServiceAsyncStub: typing_extensions.TypeAlias = RoutingServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.ReleaseTurnRequest,
         agent_routing.v1.routing_service_pb2.ReleaseTurnResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.AddNoteRequest,
+        agent_routing.v1.routing_service_pb2.AddNoteResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.routing_service_pb2.ListNotesRequest,
+        agent_routing.v1.routing_service_pb2.ListNotesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.routing_service_pb2.ListApprovalsRequest,
@@ -959,6 +1026,27 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.ReleaseTurnResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ReleaseTurnResponse]]:
         """Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
         nothing changes and no error is returned.
+        """
+
+    @abc.abstractmethod
+    def AddNote(
+        self,
+        request: agent_routing.v1.routing_service_pb2.AddNoteRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.AddNoteResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.AddNoteResponse]]:
+        """Adds an internal note of people about a conversation: for the people of its agents and for
+        operators, never for users. Kept with the session, exported and erased with it. A store that an
+        older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        """
+
+    @abc.abstractmethod
+    def ListNotes(
+        self,
+        request: agent_routing.v1.routing_service_pb2.ListNotesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.routing_service_pb2.ListNotesResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ListNotesResponse]]:
+        """Lists the latest notes about a conversation, at most 32, the oldest first. An operator without the
+        scope read_words gets them without texts.
         """
 
     @abc.abstractmethod

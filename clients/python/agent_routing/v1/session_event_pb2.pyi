@@ -430,6 +430,8 @@ class SessionEvent(google.protobuf.message.Message):
     CLAIMED_FIELD_NUMBER: builtins.int
     CLAIM_RELEASED_FIELD_NUMBER: builtins.int
     TURN_ANSWERED_FIELD_NUMBER: builtins.int
+    MESSAGE_SAID_FIELD_NUMBER: builtins.int
+    NOTE_ADDED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -606,6 +608,14 @@ class SessionEvent(google.protobuf.message.Message):
     def turn_answered(self) -> Global___TurnAnswered:
         """A request needs no answer of its own: a person answered a later one of the conversation."""
 
+    @property
+    def message_said(self) -> Global___MessageSaid:
+        """An agent said something to the user while its turn went on. ListTurns has the text."""
+
+    @property
+    def note_added(self) -> Global___NoteAdded:
+        """A person noted something for other people. Never on watches of users. ListNotes has the text."""
+
     def __init__(
         self,
         *,
@@ -654,10 +664,12 @@ class SessionEvent(google.protobuf.message.Message):
         claimed: Global___Claimed | None = ...,
         claim_released: Global___ClaimReleased | None = ...,
         turn_answered: Global___TurnAnswered | None = ...,
+        message_said: Global___MessageSaid | None = ...,
+        note_added: Global___NoteAdded | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "operator_act", b"operator_act", "parked_task_id", b"parked_task_id", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued", "task_parked", "task_foregrounded", "claimed", "claim_released", "turn_answered"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "message_said", b"message_said", "note_added", b"note_added", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "message_said", b"message_said", "note_added", b"note_added", "operator_act", b"operator_act", "parked_task_id", b"parked_task_id", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued", "task_parked", "task_foregrounded", "claimed", "claim_released", "turn_answered", "message_said", "note_added"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -1821,6 +1833,74 @@ class Claimed(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["agent", b"agent", "claimant", b"claimant", "expire_time", b"expire_time", "taken_from", b"taken_from"]) -> None: ...
 
 Global___Claimed: typing_extensions.TypeAlias = Claimed
+
+@typing.final
+class MessageSaid(google.protobuf.message.Message):
+    """An agent said something to the user."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    message_id: builtins.str
+    """Id of the message: Turn.request_id of its entry in ListTurns."""
+    request_id: builtins.str
+    """The open request in which it was said. Empty: a person said it between turns, or the service
+    told the user that nobody had claimed the conversation.
+    """
+    task_id: builtins.str
+    """The task."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent."""
+
+    def __init__(
+        self,
+        *,
+        message_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "message_id", b"message_id", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___MessageSaid: typing_extensions.TypeAlias = MessageSaid
+
+@typing.final
+class NoteAdded(google.protobuf.message.Message):
+    """A person noted something about a conversation."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NOTE_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    AGENT_FIELD_NUMBER: builtins.int
+    AUTHOR_FIELD_NUMBER: builtins.int
+    note_id: builtins.str
+    """Id of the note."""
+    task_id: builtins.str
+    """The task that was open. Empty if none was."""
+    author: builtins.str
+    """Who wrote it: the subject of the credential."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent for which the person wrote. Unset for an operator."""
+
+    def __init__(
+        self,
+        *,
+        note_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        author: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "author", b"author", "note_id", b"note_id", "task_id", b"task_id"]) -> None: ...
+
+Global___NoteAdded: typing_extensions.TypeAlias = NoteAdded
 
 @typing.final
 class ClaimReleased(google.protobuf.message.Message):

@@ -46,7 +46,13 @@ class _TurnOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     TURN_OUTCOME_ABANDONED: _TurnOutcome.ValueType  # 7
     """There was no answer in time, newer turns displaced this one, or the session was reset."""
     TURN_OUTCOME_ANSWERED: _TurnOutcome.ValueType  # 8
-    """A person answered a later request of the conversation, and this one with it: see answered_by."""
+    """A person answered a later request of the conversation, and this one with it, or it went back
+    unclaimed with a later one: see answered_by.
+    """
+    TURN_OUTCOME_SAID: _TurnOutcome.ValueType  # 9
+    """No answer: the agent said it to the user while a turn went on, or, for people, between turns
+    (KeepTurnRequest.say). request_id is the message's id, parent_request_id the open request.
+    """
 
 class TurnOutcome(_TurnOutcome, metaclass=_TurnOutcomeEnumTypeWrapper):
     """How an agent ended a turn: the names of CompleteTurn's outcomes."""
@@ -68,7 +74,13 @@ TURN_OUTCOME_FAILURE: TurnOutcome.ValueType  # 6
 TURN_OUTCOME_ABANDONED: TurnOutcome.ValueType  # 7
 """There was no answer in time, newer turns displaced this one, or the session was reset."""
 TURN_OUTCOME_ANSWERED: TurnOutcome.ValueType  # 8
-"""A person answered a later request of the conversation, and this one with it: see answered_by."""
+"""A person answered a later request of the conversation, and this one with it, or it went back
+unclaimed with a later one: see answered_by.
+"""
+TURN_OUTCOME_SAID: TurnOutcome.ValueType  # 9
+"""No answer: the agent said it to the user while a turn went on, or, for people, between turns
+(KeepTurnRequest.say). request_id is the message's id, parent_request_id the open request.
+"""
 Global___TurnOutcome: typing_extensions.TypeAlias = TurnOutcome
 
 class _OutcomeStatus:
@@ -173,7 +185,9 @@ class Turn(google.protobuf.message.Message):
     of the SetActiveAgent that moved the turn. Empty if there was none.
     """
     answered_by: builtins.str
-    """The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED). Empty otherwise."""
+    """The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED), or with which the
+    message went on when nobody claimed the conversation. Empty otherwise.
+    """
     @property
     def user_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
         """The items of the user's message."""
