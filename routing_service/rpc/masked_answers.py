@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth.caller import Caller
-from routing_service.auth.rights import reads_prompts
+from routing_service.auth.rights import check_texts, reads_prompts
 from routing_service.core.errors import RoutingError
 from routing_service.rpc.request_checks import parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer, StreamMethod, UnaryMethod
@@ -39,12 +39,17 @@ CONSOLE_CALLS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "AdminService": frozenset(
         {
+            "EraseUser",
+            "ExportUser",
             "GetRoutingStats",
             "GetServerStatus",
             "GetSessionAt",
             "GetStickiness",
             "ListEvents",
             "ListSessions",
+            "PurgeSessions",
+            "ReloadAgents",
+            "SetStickiness",
             "VerifyAudit",
             "WatchEvents",
         }
@@ -93,6 +98,11 @@ SHOWN: Final = frozenset(
         # What the service itself says.
         "MessageTopic.model",
         "PendingApproval.by",
+        "ReloadAgentsResponse.added_agent_ids",
+        "ReloadAgentsResponse.changed_agent_ids",
+        "ReloadAgentsResponse.changed_settings",
+        "ReloadAgentsResponse.previous_registry_version",
+        "ReloadAgentsResponse.removed_agent_ids",
         "Verdict.detail",
         "last_seal_hash",
         "problems",
@@ -105,6 +115,8 @@ SHOWN: Final = frozenset(
         "method",
         "rule",
         "Unreadable.reason",
+        # An operator's own, for the other operators.
+        "GetStickinessResponse.reason",
     }
 )
 """Names of the fields whose text is sent, in every message or in the one named before the dot.
@@ -129,7 +141,13 @@ _SHOWS_TEXTS: Final[Mapping[str, _ShowsTexts]] = {
     "ListEvents": _says_why(admin_pb.ListEventsRequest),
     # What an approval is about is what its deciders decide on.
     "WatchApprovals": lambda caller, _data: reads_prompts(caller),
+    # An export is whole, or refused: see _NEEDS_TEXTS.
+    "ExportUser": lambda _caller, _data: True,
 }
+
+_NEEDS_TEXTS: Final = frozenset({"ExportUser"})
+"""Calls that are refused on the console without the right to read texts, as their answers are
+nothing without them."""
 
 _TEXT_TYPES: Final = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
@@ -194,7 +212,8 @@ def _masked(described: MethodDescriptor, method: Callable[..., Any]) -> Callable
     answer_class = GetMessageClass(described.output_type)
     shows_texts = _SHOWS_TEXTS.get(described.name, lambda _caller, _data: False)
     if described.server_streaming:
-        return _masked_stream(answer_class, method, shows_texts)
+        is_refused = described.name in _NEEDS_TEXTS
+        return _masked_stream(answer_class, method, shows_texts, needs_texts=is_refused)
     return _masked_unary(answer_class, method, shows_texts)
 
 
@@ -211,11 +230,17 @@ def _masked_unary(
 
 
 def _masked_stream(
-    answer_class: type[Message], method: StreamMethod, shows_texts: _ShowsTexts
+    answer_class: type[Message],
+    method: StreamMethod,
+    shows_texts: _ShowsTexts,
+    *,
+    needs_texts: bool = False,
 ) -> StreamMethod:
     async def stream(
         caller: Caller, data: bytes, record: CallRecord
     ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
+        if needs_texts:
+            check_texts(caller)
         bodies = method(caller, data, record)
         is_shown = shows_texts(caller, data)
         try:

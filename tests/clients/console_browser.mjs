@@ -6,7 +6,7 @@
 // step is a list of a name and its arguments; its result, if it has one, is printed in its place.
 
 import { existsSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -61,6 +61,12 @@ const doing = {
     // The test does something meanwhile, and makes the second file.
     await writeFile(join(folder, name), "");
     while (!existsSync(join(folder, `${name}.go`))) await page.waitForTimeout(50);
+  },
+  upload: (selector, path) => page.setInputFiles(selector, path),
+  // Clicks, and returns the content of the file that is saved.
+  download: async (selector) => {
+    const [saved] = await Promise.all([page.waitForEvent("download"), page.click(selector)]);
+    return readFile(await saved.path(), "utf8");
   },
   shot: (name) => page.screenshot({ path: join(folder, `${name}.png`) }),
   axe: async () => {

@@ -24,7 +24,7 @@ from routing_service.settings.resolve import resolve_settings
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.web.console import ConsoleSignIn
 from tests.rpc.live_service import hand_to, serving
-from tests.rpc.signed_in import WRONG_KEY, serving_signed_in, token
+from tests.rpc.signed_in import WRONG_KEY, bearer, serving_signed_in, token
 
 ROOT = Path(__file__).parents[2]
 
@@ -208,7 +208,7 @@ async def test_a_credential_without_the_scope_admin_sees_no_list(tmp_path):
             assert status >= http.client.BAD_REQUEST
             assert answer["code"] == code
         for service, names in CONSOLE_CALLS.items():
-            for name in names - {"WatchEvents", "WatchSession", "WatchApprovals"}:
+            for name in names - {"ExportUser", "WatchEvents", "WatchSession", "WatchApprovals"}:
                 status, answer = await page.post(service, name)
                 assert (status, answer["code"]) == (http.client.UNAUTHORIZED, "unauthenticated")
         status, answer = await page.post(
@@ -335,6 +335,27 @@ async def test_an_act_is_done_by_its_own_page_alone(tmp_path):
                 "RoutingService", "SetActiveAgent", move, bearer=bearer
             )
             assert (status, refused["code"]) == (http.client.FORBIDDEN, "permission_denied")
+
+
+async def test_an_export_is_whole_or_refused(tmp_path):
+    """Over gRPC admin exports; on the console reading texts is a right of its own."""
+    body = b'{"userId": "ana", "reason": "ticket 7"}'
+    body = struct.pack(">BI", 0, len(body)) + body
+    async with opened_signed_in(tmp_path) as (live, page):
+        await live.stub.Route(
+            routing_service_pb2.RouteRequest(session_id="s", text="my secret"),
+            metadata=bearer(token("route", user="ana")),
+        )
+        for scopes, is_told in ((("admin",), False), (("admin", "read_words"), True)):
+            headers = {
+                "content-type": "application/connect+json",
+                "origin": page.origin,
+                "authorization": f"Bearer {token(*scopes)}",
+            }
+            path = f"{PACKAGE}AdminService/ExportUser"
+            _, _, answer = await asyncio.to_thread(page.exchange, "POST", path, body, headers)
+            assert (b"my secret" in answer) == is_told
+            assert (b"read_words" in answer) != is_told
 
 
 async def stream_of_stranger(page):
