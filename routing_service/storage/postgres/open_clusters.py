@@ -117,6 +117,13 @@ async def _add_new(home: _Cluster, clusters: Sequence[_Cluster]) -> None:
             await each.engine.write_now(
                 lambda on, each=each: each.rows.set_home(on, home.store_id)  # type: ignore[misc]
             )
+            _, each.home = await each.engine.read(each.rows.identity)
+            if each.home != home.store_id:
+                # Two servers began at once, with URLs in another order or of another store.
+                raise ClustersWrong(
+                    f"{each.place.shown} has just become part of a store with another first "
+                    "cluster; give all servers the same URLs in the same order"
+                )
 
 
 async def _add(home: _Cluster, added: _Cluster) -> None:

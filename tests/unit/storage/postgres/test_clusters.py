@@ -145,6 +145,29 @@ async def test_a_cluster_with_data_of_its_own_is_not_added(urls):
         await open_store_to_read(" ".join((urls[0], urls[2])))
 
 
+async def test_servers_that_begin_at_once_make_one_store(urls):
+    """Each adds what is missing, and none serves with clusters of another list."""
+    opened = await outcomes(*(open_store(" ".join(urls)) for _ in range(4)))
+    stores = [store for store in opened if not isinstance(store, Exception)]
+    assert len(stores) == 4, opened
+    await fill(stores[0], TENANTS)
+    for store in stores:
+        assert await store.list_tenants("", 100) == TENANTS
+        assert [await store.head_revision(key(tenant=tenant)) for tenant in TENANTS] == [1] * 24
+        await store.close()
+
+
+async def test_servers_that_disagree_about_the_first_cluster_do_not_serve(urls):
+    """Their lists would give one tenant to two clusters."""
+    opened = await outcomes(open_store(" ".join(urls)), open_store(" ".join(reversed(urls))))
+    serving = [each for each in opened if not isinstance(each, Exception)]
+    for store in serving:
+        await store.close()
+    for error in opened:
+        assert error in serving or isinstance(error, StoreUrlInvalid), error
+    assert len({store._engine._home.store_id for store in serving}) <= 1
+
+
 async def test_processes_that_meet_a_tenant_at_once_agree(urls):
     """The list decides, and appends of one session keep their order while it is asked."""
     stores = [await open_store(" ".join(urls)) for _ in range(2)]
