@@ -96,6 +96,12 @@ COMMANDS: Final = (
         "first-conversation",
     ),
     Command(
+        "desk",
+        "desk:desk",
+        "Claim, read and answer what waits for the people of an agent.",
+        "people",
+    ),
+    Command(
         "complete",
         "complete:complete",
         "Report what an agent answered, and see what comes next.",
