@@ -46,12 +46,13 @@ _SHAPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
             re.IGNORECASE,
         ),
     ),
-    ("ip", re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b(?!\.\d)")),
+    ("ip", re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w-]|\.\d)")),
     ("ip", re.compile(r"(?<![\w:])(?:[0-9a-f]{0,4}:){3,7}[0-9a-f]{1,4}(?![\w:])", re.IGNORECASE)),
     (
         "date",
         re.compile(
-            r"\b(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}([-/.])\d{1,2}\1(?:\d{4}|\d{2}))(?![\d-])"
+            r"(?<![\w./-])(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}"
+            r"|\d{1,2}([-/.])\d{1,2}\1(?:\d{4}|\d{2}))(?!\w|[./-]\d)"
         ),
     ),
     # A street before its number (es, pt), and after it (en).

@@ -29,6 +29,8 @@ def replaced(*texts, **known):
         ("NINO QQ 12 34 56 C", "NINO [id 1]"),
         ("SSN 078-05-1120", "SSN [number 1]"),
         ("from 10.1.2.3", "from [ip 1]"),
+        # A date or an address of a machine is no part of a longer number.
+        ("call 25-62-29-72 or 02.27.96.63.08", "call [number 1] or [number 2]"),
         ("born 31/12/1980 or 1980-12-31", "born [date 1] or [date 2]"),
         ("vivo en calle Mayor 5", "vivo en [address 1]"),
         ("at 221 Baker Street", "at [address 1]"),
