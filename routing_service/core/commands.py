@@ -275,6 +275,7 @@ class KeepTurn(msgspec.Struct, frozen=True):
     attempt: int = 1
     first_step: int = 0
     steps: tuple[Step, ...] = ()
+    stickiness_enabled: bool = True
 
 
 class ResumeTask(msgspec.Struct, frozen=True):
@@ -304,6 +305,7 @@ class ClaimTurn(msgspec.Struct, frozen=True):
     agent_id: str
     claimant: str
     take_over: bool = False
+    stickiness_enabled: bool = True
 
 
 class ReleaseTurn(msgspec.Struct, frozen=True):
@@ -313,6 +315,7 @@ class ReleaseTurn(msgspec.Struct, frozen=True):
     agent_id: str
     claimant: str
     is_operator: bool = False
+    stickiness_enabled: bool = True
 
 
 class Say(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from routing_service.core.errors import unknown_agent
 from routing_service.core.facts import ConsultQuestion, Facts, RefusedHandoffs, StoreFormat
 from routing_service.core.handoff_rules import Attempt, judge, judge_step
 from routing_service.core.kept_moves import holds_meanwhile, settle
+from routing_service.core.people import end_claim
 from routing_service.core.prose_questions import asks_user, last_text
 from routing_service.core.refusals import refuse_handoff
 from routing_service.core.registry import Agent, OnComplete, Sticks
@@ -212,6 +213,8 @@ def _ask_approval(answer: _Answer, outcome: AskApproval) -> Decision:
     _record(answer, OutcomeKind.APPROVAL_NEEDED, OutcomeStatus.APPLIED, closes=False)
     store_format = answer.facts.of(StoreFormat)
     approvals.request(draft, turn, outcome, store_format)
+    if draft.state.claim is not None:
+        end_claim(draft)  # A person who stood in waits as any agent does, without the conversation.
     if strands.may_park_paused(draft, store_format):
         strands.park(draft, "paused")
         return replace(_done(answer), reply=ReplySpec("", "parked", agent_id=turn.holder))

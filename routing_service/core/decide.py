@@ -42,6 +42,7 @@ from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
 from routing_service.core.facts import NO_FACTS, Facts, StoreFormat
 from routing_service.core.keep_turn import decide_keep
+from routing_service.core.people import end_claim
 from routing_service.core.registry import Registry
 from routing_service.core.report_degraded import decide_report
 from routing_service.core.resume_task import decide_resume
@@ -90,6 +91,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = decide_route(case, command, facts)
         case CompleteTurn():
             decision = decide_complete(draft, command, facts)
+            if command.by_person:
+                decision = _end_claim(draft, decision)
         case KeepTurn():
             decision = decide_keep(draft, command, facts)
         case ClaimTurn() | ReleaseTurn() | Say() | AddNote():
@@ -104,10 +107,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             decision = decide_resume(draft, command, facts)
         case ReportDegraded():
             decision = decide_report(draft, command, is_new=case.is_new)
-        case Expire():
-            decision = Decision() if case.is_new else decide_expire(draft, command, facts)
-        case Abandon():
-            decision = Decision() if case.is_new else decide_abandon(draft, command)
+        case Expire() | Abandon():
+            decision = _decide_own(draft, command, facts, is_new=case.is_new)
         case Erase():
             decision = _decide_erase(draft, command, is_there=not case.is_new)
         case _:
@@ -120,6 +121,22 @@ def decide_case(case: Case, facts: Facts) -> Decided:
         state = draft.state
     after = state if decision.events else draft.before
     return Decided(decision, after, draft.now_us, tuple(draft.active_after))
+
+
+def _decide_own(draft: Draft, command: Expire | Abandon, facts: Facts, *, is_new: bool) -> Decision:
+    """Decide a change that the service makes by itself; none in a session that never began."""
+    if is_new:
+        return Decision()
+    if isinstance(command, Expire):
+        return decide_expire(draft, command, facts)
+    return decide_abandon(draft, command)
+
+
+def _end_claim(draft: Draft, decision: Decision) -> Decision:
+    """End a claim after a person's answer: a person who stood in may be done with the session."""
+    if draft.state.claim is not None:
+        end_claim(draft)
+    return replace(decision, events=tuple(draft.events))
 
 
 def _decide_erase(draft: Draft, command: Erase, *, is_there: bool) -> Decision:

@@ -37,13 +37,15 @@ def queue_message(draft: Draft, command: RouteMessage) -> Decision:
     """Let a message wait. Raises TURN_OPEN if QUEUED_MAX wait."""
     state = draft.state
     if queued_count(state) >= QUEUED_MAX:
+        parked = state.apart.parked if state.apart is not None else ()
+        waiting = next(filter(None, (state.queued, *(strand.queued for strand in parked))))
         raise RoutingError(
             Reason.TURN_OPEN,
             f"{QUEUED_MAX} messages of this session wait for the answer to the one before; send it "
             "again after an answer",
             metadata={
                 "session_id": state.session_id,
-                "request_id": state.queued[0].request_id,
+                "request_id": waiting[0].request_id,
                 "agent_id": state.live_turn.holder if state.live_turn else "",
             },
         )

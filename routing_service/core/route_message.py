@@ -39,7 +39,7 @@ from routing_service.core.facts import (
     TopicVerdict,
 )
 from routing_service.core.keep_turn import WORK_FORMAT, check_format
-from routing_service.core.people import is_with_person
+from routing_service.core.people import end_claim, is_with_person
 from routing_service.core.queued_messages import (
     Blocker,
     blocking_turn,
@@ -448,6 +448,9 @@ def _dispatch(
         # Not among the arguments above: more than 15 make the call dearer for every message.
         routed, plan = replace(routed, inbox=True), replace(plan, inbox=True)
     draft.add(routed)
+    if state.claim is not None:
+        # A person who stood in for the active agent has the conversation no more.
+        end_claim(draft)
     return plan
 
 

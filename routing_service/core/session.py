@@ -367,8 +367,6 @@ def _route(state: SessionState, event: ev.MessageRouted) -> SessionState:
     if event.inbox:
         turn = replace(turn, work=_IN_INBOX)
         state = replace(state, has_work=True)
-    if state.apart is not None:
-        state = without_freed(state)
     return replace(
         state,
         open_turns=(*map(overtaken, state.open_turns), turn) if state.open_turns else (turn,),
@@ -589,7 +587,9 @@ def _lock(state: SessionState, event: ev.LockEngaged) -> SessionState:
 
 
 def _unlock(state: SessionState) -> SessionState:
-    assert state.active is not None
-    return replace(
-        state, active=replace(state.active, locked=False, lock_expire_us=None, soft=False)
-    )
+    active = state.active
+    assert active is not None
+    unlocked = replace(active, locked=False, lock_expire_us=None, soft=False)
+    if state.apart is not None:
+        state = without_freed(state)
+    return replace(state, active=unlocked)

@@ -183,7 +183,7 @@ class Apart(msgspec.Struct, frozen=True, omit_defaults=True):
     parked: the tasks that wait, in the order in which they were parked. parks_again: the paused
     task in the foreground was brought there; a message that does not name it parks it again.
     freed_revision: the change that brought the question in the foreground forward because nothing
-    else was left there; 0 = it has had a message since, or came otherwise.
+    else was left there; 0 = it waits no more, or came otherwise.
     aside: the foreground, only within a change of a parked task.
     """
 

@@ -149,7 +149,7 @@ def _choose(state: SessionState, event: ev.StrandChosen) -> SessionState:
 
 
 def without_freed(state: SessionState) -> SessionState:
-    """Forget when the question in the foreground came forward: the user has written since."""
+    """Forget when the question in the foreground came forward: it waits no more."""
     apart = state.apart
     if apart is None or not apart.freed_revision or apart.aside is not None:
         return state

@@ -20,8 +20,8 @@ from routing_service.core.commands import (
     Command,
     CompleteTurn,
     Decision,
-    Expire,
     KeepTurn,
+    ReportDegraded,
     ResumeTask,
     RouteMessage,
     Say,
@@ -323,16 +323,16 @@ def finish(
         # A handoff between turns, and a clear, only say who goes on with the task.
         moves = isinstance(command, SetActiveAgent) and not command.turn_request_id
         put_back(draft, keeps=moves or isinstance(command, ClearActiveAgent))
-    if isinstance(command, _FREEING) and command.stickiness_enabled:
+    if not isinstance(command, _NOT_FREEING) and getattr(command, "stickiness_enabled", True):
         was_free = origin is not None or is_free(draft.before)
         if is_free(draft.state) and (isinstance(command, CompleteTurn) or not was_free):
             decision = _free(draft, command, decision)
     return replace(decision, events=tuple(draft.events))
 
 
-_FREEING: Final = (CompleteTurn, SetActiveAgent, ClearActiveAgent, CancelTask, Expire, Abandon)
-"""Commands that may leave nothing in the foreground. A user's own command is none of them: who asks
-for the home agent is not to answer another agent's question next."""
+_NOT_FREEING: Final = (RouteMessage, ReportDegraded)
+"""A user's own command brings no question forward: who asks for the home agent is not to answer
+another agent next. What a client decided alone moves nothing."""
 
 
 def is_free(state: SessionState) -> bool:

@@ -19,14 +19,10 @@ from routing_service.core.access import Access, refused, refused_erased
 from routing_service.core.case import open_case
 from routing_service.core.commands import (
     Abandon,
-    CancelTask,
-    ClearActiveAgent,
     Command,
-    CompleteTurn,
     Erase,
     Expire,
     RouteMessage,
-    SetActiveAgent,
 )
 from routing_service.core.decide import Decided, decide_case, view
 from routing_service.core.erased_owner import SALT_BYTES
@@ -78,7 +74,7 @@ from routing_service.sessions.session_cache import (
     new_fold,
 )
 from routing_service.sessions.session_reads import SessionReads
-from routing_service.sessions.stickiness_switch import Stickiness, by_stickiness
+from routing_service.sessions.stickiness_switch import BY_STICKINESS, Stickiness, by_stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.storage.event_codec import (
@@ -108,9 +104,6 @@ meets the others again at once: of 400 calls by 16 callers of one session on thr
 failed with 6 attempts, none with 20. All attempts with their waits take less than two seconds."""
 
 CONFLICT_WAIT_MAX_S: Final = 0.08
-
-_BY_STICKINESS: Final = (RouteMessage, SetActiveAgent, CompleteTurn, ClearActiveAgent, CancelTask)
-"""Commands that are decided differently while a tenant's stickiness is off."""
 
 T = TypeVar("T")
 
@@ -378,7 +371,7 @@ class CommandHandler:
             if registry.begins_tasks and isinstance(command, RouteMessage):
                 may_begin = await self.store_format() >= PARKED_FORMAT
                 command = replace(command, may_begin=may_begin)
-            if isinstance(command, _BY_STICKINESS):
+            if isinstance(command, BY_STICKINESS):
                 stickiness = await self._stickiness(call.key.tenant)
                 if not stickiness.is_plain:
                     command = by_stickiness(stickiness, call, command, state, registry)

@@ -14,16 +14,19 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from routing_service.core.commands import (
     CancelTask,
+    ClaimTurn,
     ClearActiveAgent,
     Command,
     CompleteTurn,
+    KeepTurn,
+    ReleaseTurn,
     RouteMessage,
     SetActiveAgent,
 )
@@ -33,6 +36,20 @@ from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.sessions.audit_log import NO_SESSION, Operator
 from routing_service.sessions.calls import Call
 from routing_service.storage.store import AuditEntry, Store, StoreCorrupt, StoreError
+
+ByStickiness = (
+    RouteMessage
+    | SetActiveAgent
+    | CompleteTurn
+    | ClearActiveAgent
+    | CancelTask
+    | KeepTurn
+    | ClaimTurn
+    | ReleaseTurn
+)
+"""Commands that are decided differently while stickiness is off."""
+
+BY_STICKINESS: Final = get_args(ByStickiness)
 
 ALL_TENANTS: Final = "*"
 SETTING: Final = "stickiness"
@@ -315,7 +332,7 @@ def switch_entry(operator: Operator, tenant: str, before: Stickiness, new: Switc
 def by_stickiness(
     stickiness: Stickiness,
     call: Call,
-    command: RouteMessage | SetActiveAgent | CompleteTurn | ClearActiveAgent | CancelTask,
+    command: ByStickiness,
     state: SessionState | None,
     registry: Registry,
 ) -> Command:

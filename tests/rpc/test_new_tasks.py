@@ -314,3 +314,18 @@ async def test_a_store_of_an_older_release_has_one_open_task(tmp_path):
         assert (went(joined.dispatch), joined.task_id) == (("refunds", "STICKY"), first.task_id)
         refused = await refusal(chat.say("else", task_id=fresh_id()))
         assert tuple(refused) == ("FAILED_PRECONDITION", "STORE_FORMAT")
+
+
+async def test_a_claim_ends_when_the_person_who_stood_in_is_done(tmp_path):
+    """While stickiness is off a person has one message alone, so the claim goes with it."""
+    off = REGISTRY.replace("tasks: new", "tasks: new\nstickiness: disabled")
+    async with serving(tmp_path, off) as service:
+        for outcome in (ask(), finish(), wants_approval()):
+            chat = service.chat()
+            routed = await chat.say("I need anna")
+            handed = await chat.answer(routed.dispatch, **hand_to("anna"))
+            wish = pb.ClaimTurnRequest(session_id=chat.session_id, agent_id="anna", claimant="bea")
+            await service.call("ClaimTurn", wish)
+            await chat.answer(handed.next, "Done.", **outcome)
+            assert "claim_released" in await kinds(chat)
+            assert not (await chat.status()).HasField("claim")

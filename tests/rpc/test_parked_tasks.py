@@ -469,6 +469,21 @@ async def test_a_message_after_task_waits_behind_the_worker_of_that_task(office)
         await complete(office, item, "Yes.", **finish())
 
 
+async def test_messages_that_wait_in_parked_tasks_count_and_are_named(office):
+    """Eight of a session wait at most, wherever they do; the refusal names the first of them."""
+    chat = office.chat()
+    async with working(office, "refunds", lease_s=3_600) as worker:
+        _, asked = await at_work_in_parked(chat, worker)
+        waits = [await chat.say(f"message {n}", task_id=asked.task_id) for n in range(8)]
+        assert all(each.queued for each in waits)
+        await chat.say("/task 2")
+        other = await chat.say("I need a refund again")
+        await chat.answer(other.dispatch, **hand_to("refunds"))
+        refused = await refusal(chat.say("and one more"))
+        assert tuple(refused) == ("FAILED_PRECONDITION", "TURN_OPEN")
+        assert refused.metadata["request_id"] == waits[0].request_id
+
+
 async def test_a_message_for_another_task_does_not_wait_behind_this_one(office):
     """It would join this task later without a word, so it is refused at once."""
     chat = office.chat()

@@ -39,6 +39,7 @@ from routing_service.core.facts import (
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import SECOND_US, Agent, AgentKind, Registry
 from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import every_open_turn
 from routing_service.core.vocabulary import ApprovalDecision, ClearScope, HandoffMode, Initiator
 from tests.simulation.never import check_change, check_offer
 
@@ -330,7 +331,8 @@ class Conversation:
             self.log.append((decided.now_us, self.registry.version, decision.events))
         dispatch = decision.dispatch
         if dispatch is not None:
-            turn = self.state.find_turn(dispatch.request_id)
+            turns = every_open_turn(self.state)
+            turn = next((t for t in turns if t.request_id == dispatch.request_id), None)
             assert turn is not None
             self.open = dispatch.request_id
             self.known[dispatch.request_id] = KnownTurn(

@@ -11,6 +11,7 @@ import msgspec
 
 from routing_service.core import events as ev
 from routing_service.core.commands import (
+    Abandon,
     AskApproval,
     ClaimTurn,
     ClearActiveAgent,
@@ -62,7 +63,7 @@ def check_change(
     if not events:
         assert state is before, "nothing was written, yet the state is another"
         writes_nothing = isinstance(command, ClearActiveAgent | Expire | Erase | KeepTurn)
-        writes_nothing |= isinstance(command, ClaimTurn | ReleaseTurn | Say)
+        writes_nothing |= isinstance(command, Abandon | ClaimTurn | ReleaseTurn | Say)
         writes_nothing |= decided.decision.is_vote  # The same person approves again.
         assert writes_nothing, (
             "only a clear of what is clear, and what changes nothing, writes nothing"
@@ -332,6 +333,9 @@ def _check_locks(
         t.agent_id == waiting and t.locked
         for t in (*state.stack, *((state.active,) if state.active else ()))
     )
+    # A lock from before stickiness was off is an interrupted agent's, and may leave with it.
+    settled = any(event.settles for event in _of(events, ev.AgentHandedOff))
+    kept |= settled and bool(_of(events, ev.StickinessExpired))
     assert kept or released, f"the lock of {waiting} ended without a word; present: {still}"
 
 

@@ -19,7 +19,7 @@ from routing_service.core.commands import (
     RouteMessage,
 )
 from routing_service.core.decide import Decided
-from routing_service.core.registry import Registry
+from routing_service.core.registry import AgentKind, Registry
 from routing_service.core.session import OpenTurn, SessionState, Strand, apply_change, evolve
 from routing_service.core.vocabulary import Initiator, OutcomeStatus
 
@@ -156,7 +156,8 @@ def check_begun(
     assert [e.task_id for e in left] == [task.task_id]
     if decided.decision.dispatch is not None:
         assert decided.state.open_task is not None
-        assert decided.state.open_task.task_id == (command.task_id or command.new_task_id)
+        named = command.task_id or now.next_task_id or command.new_task_id
+        assert decided.state.open_task.task_id == named
         assert not decided.state.stack
 
 
@@ -196,7 +197,7 @@ def check_overtaken(before: SessionState | None, decided: Decided, registry: Reg
                 return
             agent = registry.agents.get(live.holder)
             has_inbox = live.is_delivered or (agent is not None and agent.has_inbox)
-            is_person = bool(now.active) and registry.agents[now.active_id].kind == "human"
+            is_person = bool(now.active) and registry.agents[now.active_id].kind is AgentKind.HUMAN
             if has_inbox and not is_person:
                 assert decided.decision.dispatch is None, "a worker's turn was overtaken"
             return
@@ -235,13 +236,15 @@ def _is_the_messages(event: ev.Event) -> bool:
             return event.initiator is Initiator.TOPIC
         case ev.LockReleased():
             return event.cause == "handoff"
+        case ev.TurnAbandoned():
+            return event.cause == "limit"
         case _:
             return False
 
 
 def _waits(state: SessionState, registry: Registry, *, people: bool = True) -> bool:
     """Say whether something in the open task waits for a message. people: they always do."""
-    human = {agent.agent_id for agent in registry.agents.values() if agent.kind == "human"}
+    human = {agent.agent_id for agent in registry.agents.values() if agent.kind is AgentKind.HUMAN}
     return bool(
         state.live_turn
         or state.queued

@@ -168,7 +168,7 @@ class Reference:
 
     def run_timers(self) -> None:
         """Run timers: the idle timeout clears the agent; lock timeouts unlock it or return."""
-        if not self.held:
+        if not self.held or self.is_with_person():
             return
         if self.is_idle():
             self.held = []
@@ -183,6 +183,11 @@ class Reference:
                 return
             self.held.pop()
             self.returned = bool(self.held)
+
+    def is_with_person(self) -> bool:
+        """A person has the conversation, so no time-out takes it away."""
+        agent = self.registry.agents.get(self.held[-1].agent_id)
+        return agent is not None and agent.kind is AgentKind.HUMAN
 
     def is_idle(self) -> bool:
         """No turn is open, and nothing has happened for the idle timeout."""
