@@ -13,12 +13,14 @@ from agent_framework import (
     ChatResponse,
     ChatResponseUpdate,
     Content,
+    FunctionInvocationContext,
     FunctionInvocationLayer,
     Message,
     ResponseStream,
     tool,
 )
 
+from agent_routing import AsyncClient
 from agent_routing.integrations.agent_framework import RoutedHandoffs
 from agent_routing.integrations.kept_runs import FileKeptRuns
 from clients.python.examples.tax_talk import CallTool
@@ -27,6 +29,7 @@ from tests.integrations.approval_stories import refund_into
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
 from tests.integrations.worker_stories import *  # noqa: F403 - as stories
+from tests.integrations.worker_stories import working
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -152,6 +155,22 @@ async def test_handoffs_of_a_workflow_are_tracked(either_client, client, session
         assert client.status(session, user_id="ana").active_agent.agent_id == "invoices"
 
 
+async def test_handoffs_of_a_workflow_work_in_a_worker(inboxes, session):
+    """The workflow ends at the handoff; the target runs from its own inbox."""
+    script = Script(coordinator=lambda _: CallTool("handoff_to_invoices", {}))
+    agents = {agent.name: agent for agent in agents_of(script)}
+
+    def build(builder):
+        return builder.add_handoff("Tax Coordinator", [agents["invoices"]])
+
+    async with AsyncClient(inboxes.address, timeout=20) as client:
+        routed = RoutedHandoffs(client, agents.values(), build=build)
+        async with working(routed, client):
+            asked = await client.ask("please", session_id=session, wait=60, **ANA)
+    assert asked.text == "the secret of the invoice desk"
+    assert len(script.of("invoices")) == 1
+
+
 async def test_tools_are_steps_of_the_turn(client, session):
     """With their input and result."""
 
@@ -170,3 +189,27 @@ async def test_tools_are_steps_of_the_turn(client, session):
     assert run.text == "F-1 is paid"
     (turn,) = client.list_turns(session, user_id="ana")
     assert [(step.name, step.output) for step in turn.steps] == [("look_up", "F-1 is paid")]
+
+
+async def test_options_of_a_run_are_passed_on(client, session):
+    """For example what tools get besides the model's arguments; a message's win."""
+
+    @tool(approval_mode="never_require")
+    def look_up(number: str, ctx: FunctionInvocationContext) -> str:
+        """Look up an invoice."""
+        return f"{number} in {ctx.kwargs['ledger']}"
+
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output) if seen.tool_output else CallTool("look_up", {"number": "F-1"})
+        )
+    )
+    agents = agents_of(script, tools={"coordinator": [look_up]})
+    routed = RoutedHandoffs(
+        client, agents, run_options={"function_invocation_kwargs": {"ledger": "the old ledger"}}
+    )
+    options = {"function_invocation_kwargs": {"ledger": "the new ledger"}}
+    run = await routed.run("please", session_id=session, options=options, **ANA)
+    assert run.text == "F-1 in the new ledger"
+    again = await routed.run("please", session_id=session, **ANA)
+    assert again.text == "F-1 in the old ledger"

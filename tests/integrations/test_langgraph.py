@@ -21,6 +21,7 @@ from langgraph.types import interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
 
+from agent_routing import AsyncClient
 from agent_routing.integrations.langgraph import RoutedGraph, RoutingMiddleware
 from clients.python.examples.tax_talk import CallTool
 from tests.integrations.approval_stories import *  # noqa: F403 - as stories
@@ -28,6 +29,7 @@ from tests.integrations.approval_stories import desk_script, refund_into, refund
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, QUESTION, RULES, Program, Say, Script, Seen, Show
 from tests.integrations.worker_stories import *  # noqa: F403 - as stories
+from tests.integrations.worker_stories import working
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -188,6 +190,35 @@ def test_two_transfers_at_once_are_one(client, session):
     turns = list(client.list_turns(session, user_id="ana"))
     assert [turn.agent_id for turn in turns] == ["coordinator", run.agent_id]
     assert turns[-1].agent_text == run.text
+
+
+async def test_two_transfers_at_once_in_a_worker_are_one(inboxes, session):
+    """The first ends the turn; the other is not executed, and nothing fails."""
+    pair = [
+        CallTool("transfer_to_agent", {"agent_id": agent_id, "reason": "both"})
+        for agent_id in ("vat", "invoices")
+    ]
+    script = Script(
+        coordinator=lambda _: pair, vat=lambda _: Say("one"), invoices=lambda _: Say("one")
+    )
+    async with AsyncClient(inboxes.address, timeout=20) as client:
+        routed = RoutedGraph(client, graph_of(script))
+        async with working(routed, client):
+            asked = await client.ask("both", session_id=session, wait=60, **ANA)
+    assert len(script.of("coordinator")) == 1
+    assert [turn.agent_text for turn in asked.turns] == ["", "one"]
+
+
+async def test_handoff_tools_of_a_swarm_work_in_a_worker(inboxes, session):
+    """The graph ends at the handoff; the target runs from its own inbox."""
+    tools = {"coordinator": [create_handoff_tool(agent_name=NAMES["invoices"])]}
+    script = Script(coordinator=lambda _: CallTool("transfer_to_invoices", {}))
+    async with AsyncClient(inboxes.address, timeout=20) as client:
+        routed = RoutedGraph(client, graph_of(script, tools=tools))
+        async with working(routed, client):
+            asked = await client.ask("please", session_id=session, wait=60, **ANA)
+    assert asked.text == "the secret of the invoice desk"
+    assert len(script.of("invoices")) == 1
 
 
 def test_question_beside_a_transfer_locks_nobody(client, session):

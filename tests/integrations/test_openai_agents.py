@@ -22,6 +22,7 @@ from tests.integrations.approval_stories import desk_script, refund_into, refund
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, REQUEST_ID, RULES, Program, Say, Script, Seen, Show
 from tests.integrations.worker_stories import *  # noqa: F403 - as stories
+from tests.integrations.worker_stories import working
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
     "coordinator": "Tax Coordinator",
@@ -146,6 +147,36 @@ async def test_handoffs_that_the_program_has_itself_are_tracked(client, session)
     # The program's own agents are as they were.
     assert coordinator.handoffs == own
     assert [tool.name for tool in coordinator.tools] == []
+
+
+async def test_own_handoffs_work_in_a_worker(inboxes, session):
+    """As tools that end the run; their side effects happen only if the handoff is accepted."""
+    happened = []
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output)
+            if seen.tool_output
+            else CallTool("transfer_to_payroll" if "payroll" in seen.user_text else "to_desk", {})
+        )
+    )
+    specialists = agents_of(script)
+    own = [
+        handoff(
+            specialists[2],
+            tool_name_override="to_desk",
+            on_handoff=lambda _: happened.append("desk"),
+        ),
+        handoff(specialists[3], on_handoff=lambda _: happened.append("payroll")),
+    ]
+    coordinator = agents_of(script, coordinator=own)[0]
+    async with AsyncClient(inboxes.address, timeout=20) as client:
+        routed = RoutedAgents(client, [coordinator, *specialists[1:]])
+        async with working(routed, client):
+            refused = await client.ask("payroll", session_id=session, wait=60, **ANA)
+            handed = await client.ask("the other", session_id=f"{session}-2", wait=60, **ANA)
+    assert "plan:premium" in refused.text
+    assert handed.text == "the secret of the invoice desk"
+    assert happened == ["desk"]
 
 
 async def test_options_of_the_runner_are_passed_on(client, session):

@@ -89,6 +89,7 @@ class RoutedTurn:
         self.report = TurnReport(None if worker_turn is None else worker_turn.reports.step)
         # The answer to a handoff that a worker's turn ended with.
         self._passed_on: CompleteTurnResponse | None = None
+        self._is_passing_on = False
         # Whether the outcome was refused: the agent runs again, and reads why.
         self.is_refused = False
         self._outcome: Outcome | None = None
@@ -327,7 +328,8 @@ class RoutedTurn:
 
     def _pass_on(self, target_id: str, given: Mapping[str, str]) -> Calls[str | None]:
         """End a worker's turn with a handoff. Returns the text for the model if it is refused."""
-        if self._passed_on is not None:
+        # A model may call two transfers at once, and frameworks then execute both at once.
+        if self._passed_on is not None or self._is_passing_on:
             return agent_tools.TOO_LATE
         outcome = outcomes.handoff(
             target_id,
@@ -336,12 +338,15 @@ class RoutedTurn:
             message=agent_tools.cut(given["message"], agent_tools.MESSAGE_BYTES_MAX),
             mode="INTERLUDE" if given["mode"].lower() == "interlude" else None,
         )
+        self._is_passing_on = True
         try:
             self._passed_on = yield from self._complete(outcome, "")
         except (LeaseLost, RequestNotOpen):
             raise
         except _REFUSED as refused:
             return agent_tools.describe_refusal(refused.message)
+        finally:
+            self._is_passing_on = False
         self._outcome, self._tool_text = outcome, ""
         return None
 
