@@ -107,7 +107,8 @@ def work(address: str, options: dict) -> None:
     )
 
     async def run(turn: InboxTurn) -> Result:
-        say(event="began", agent_id=turn.agent_id, attempt=turn.attempt)
+        began = {"agent_id": turn.agent_id, "attempt": turn.attempt, "request_id": turn.request_id}
+        say(event="began", **began)
         script = json.loads(turn.text)
         own = f"{turn.agent_id}@{options['number']}"
         actions = script.get(own, script.get(turn.agent_id, ()))

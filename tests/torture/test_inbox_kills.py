@@ -14,10 +14,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,7 @@ SEED = int(os.environ.get("TORTURE_SEED", "20260731"))
 LEASE_S = 2.0
 SHORT_S = 25.0
 LONG_S = 600.0
+Message = Callable[[int, random.Random], str]
 WORKERS = 4
 USERS = 8
 
@@ -53,6 +56,7 @@ class WorkerProcess:
     def __init__(self, folder: Path, address: str, number: int) -> None:
         self.log = folder / f"worker-{number}"
         self.log.touch()
+        self.killed_s: list[float] = []
         self._arguments = (address, str(self.log), str(LEASE_S), f"worker-{number}")
         self._process: asyncio.subprocess.Process | None = None
 
@@ -72,11 +76,19 @@ class WorkerProcess:
         if self._process is not None:
             if self._process.returncode is None:
                 self._process.send_signal(signal.SIGKILL)
+            self.killed_s.append(time.monotonic())
             await self._process.wait()
             self._process = None
 
 
-async def user(server: ServerProcess, name: str, asked: list[str], until_s: float) -> None:
+def question(number: int, _dice: random.Random) -> str:
+    """Return what a user asks."""
+    return f"question {number}"
+
+
+async def user(
+    server: ServerProcess, name: str, asked: list[str], until_s: float, message: Message = question
+) -> None:
     """Ask one thing after another; each request again until it is answered."""
     dice = random.Random(f"{SEED}-{name}")
     async with server.client() as client:
@@ -86,10 +98,11 @@ async def user(server: ServerProcess, name: str, asked: list[str], until_s: floa
             session_id = f"{name}-{number // 5}"
             request_id = new_uuid7()
             asked.append(request_id)
+            text = message(number, dice)
             while True:
                 try:
                     answer = await client.ask(
-                        f"question {number}",
+                        text,
                         session_id=session_id,
                         user_id=name,
                         request_id=request_id,
@@ -166,30 +179,64 @@ def waits_of(workers: list[WorkerProcess]) -> list[float]:
     return sorted(waits)
 
 
-async def inbox_kills(store_url: str, seconds: float, *, kills_servers: bool) -> dict[str, object]:
-    """Run users, workers and kills for a time; return the figures and what is wrong."""
+def waits_after_kills(workers: list[Any]) -> list[float]:
+    """Return how long after the kill of its worker each turn was begun again, in seconds."""
+    begun: defaultdict[str, list[tuple[float, Any]]] = defaultdict(list)
+    for worker in workers:
+        for line in worker.log.read_text("utf-8").splitlines():
+            at_s, request_id, _ = line.split()
+            begun[request_id].append((float(at_s), worker))
+    waits = []
+    for times in begun.values():
+        times.sort(key=lambda each: each[0])
+        for (sooner_s, worker), (later_s, _) in pairwise(times):
+            killed_s = [each for each in worker.killed_s if sooner_s <= each <= later_s]
+            waits += [later_s - killed_s[0]] if killed_s else []
+    return sorted(waits)
+
+
+def four_workers(folder: Path, address: str) -> list[Any]:
+    """Return workers in Python."""
+    return [WorkerProcess(folder, address, number) for number in range(WORKERS)]
+
+
+async def inbox_kills(
+    store_url: str,
+    seconds: float,
+    *,
+    kills_servers: bool,
+    fleet: Callable[[Path, str], list[Any]] = four_workers,
+    message: Message = question,
+    pauses_s: tuple[float, float] = (0.3, 1.5),
+    server_kind: type[ServerProcess] = ServerProcess,
+) -> dict[str, object]:
+    """Run users, workers and kills for a time; return the figures and what is wrong.
+
+    fleet: makes the workers, for a folder and the server's address. pauses_s: between two kills,
+    from and to. server_kind: how the server listens.
+    """
     dice = random.Random(SEED)
     with tempfile.TemporaryDirectory(prefix="routing-") as name:
         folder = Path(name)
         registry = folder / "agents.yaml"
         registry.write_text(OFFICE, "utf-8")
         flags = {"store": store_url} if store_url else {}
-        server = ServerProcess(folder, registry, flags=flags)
+        server = server_kind(folder, registry, flags=flags)
         url = store_url or f"sqlite:///{server.store_path}"
         await server.start()
-        workers = [WorkerProcess(folder, server.address, number) for number in range(WORKERS)]
+        workers = fleet(folder, server.address)
         for worker in workers:
             await worker.start()
         asked: list[str] = []
         until_s = time.monotonic() + seconds
         users = [
-            asyncio.create_task(user(server, f"user-{number}", asked, until_s))
+            asyncio.create_task(user(server, f"user-{number}", asked, until_s, message))
             for number in range(USERS)
         ]
         kills = {"worker": 0, "server": 0}
         try:
             while time.monotonic() < until_s:
-                await asyncio.sleep(dice.uniform(0.3, 1.5))
+                await asyncio.sleep(dice.uniform(*pauses_s))
                 if kills_servers and dice.random() < 0.3:
                     await server.kill()
                     await server.start()
@@ -208,7 +255,12 @@ async def inbox_kills(store_url: str, seconds: float, *, kills_servers: bool) ->
                 await worker.kill()
             await server.kill()
         found, answers = await violations(url, asked)
-        waits = waits_of(workers)
+        waits, after_kills = waits_of(workers), waits_after_kills(workers)
+        begun = Counter(
+            worker.log.name.partition("-")[0]
+            for worker in workers
+            for _ in worker.log.read_text("utf-8").splitlines()
+        )
     figures = {
         "seed": SEED,
         "kills": kills,
@@ -217,6 +269,11 @@ async def inbox_kills(store_url: str, seconds: float, *, kills_servers: bool) ->
         "redeliveries": len(waits),
         "redelivery_s_median": round(waits[len(waits) // 2], 2) if waits else None,
         "redelivery_s_max": round(waits[-1], 2) if waits else None,
+        "after_a_kill_s_median": round(after_kills[len(after_kills) // 2], 2)
+        if after_kills
+        else None,
+        "after_a_kill_s_max": round(after_kills[-1], 2) if after_kills else None,
+        "begun": dict(begun),
         "violations": found,
     }
     print(f"inbox kills on {url.partition(':')[0]}: {figures}")  # noqa: T201 - what the run is for

@@ -94,7 +94,12 @@ async function work(address: string, options: Record<string, unknown>): Promise<
   const worker = new Worker(address, settings);
   for (const agentId of agents) {
     worker.agent(agentId, async (turn) => {
-      say({ event: "began", agent_id: agentId, attempt: turn.attempt });
+      say({
+        event: "began",
+        agent_id: agentId,
+        attempt: turn.attempt,
+        request_id: turn.requestId,
+      });
       const script = JSON.parse(turn.text) as Record<string, Action[]>;
       const actions = script[`${agentId}@${number}`] ?? script[agentId] ?? [];
       return await act(turn, actions[Math.min(turn.attempt, actions.length) - 1] ?? {});

@@ -100,7 +100,9 @@ func work(client *agentrouting.Client) {
 	})
 	for _, agentID := range given.Agents {
 		worker.Handle(agentID, func(ctx context.Context, turn *agentrouting.InboxTurn) (*agentrouting.Answer, error) {
-			say(map[string]any{"event": "began", "agent_id": agentID, "attempt": turn.GetAttempt()})
+			say(map[string]any{
+				"event": "began", "agent_id": agentID, "attempt": turn.GetAttempt(), "request_id": turn.RequestID(),
+			})
 			var script map[string][]action
 			if err := json.Unmarshal([]byte(turn.Text()), &script); err != nil {
 				return nil, err

@@ -89,7 +89,12 @@ final class ScriptedWorker {
       worker.agent(
           agentId,
           turn -> {
-            say(Map.of("event", "began", "agent_id", agentId, "attempt", turn.attempt()));
+            say(
+                Map.of(
+                    "event", "began",
+                    "agent_id", agentId,
+                    "attempt", turn.attempt(),
+                    "request_id", turn.requestId()));
             JsonObject script = JsonParser.parseString(turn.text()).getAsJsonObject();
             JsonArray actions = script.getAsJsonArray(script.has(own) ? own : agentId);
             int place = Math.min(turn.attempt(), actions.size()) - 1;
