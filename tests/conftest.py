@@ -57,6 +57,7 @@ machine that also ran engines and toolchains."""
 LONG = (
     "tests/clients/test_browser_chat.py",
     "tests/clients/test_console_operations.py",
+    "tests/clients/test_console_figures.py",
     "tests/clients/test_console_page.py",
     "tests/clients/test_console_session.py",
     "tests/clients/test_frontends_together.py",

@@ -80,6 +80,7 @@ SHOWN: Final = frozenset(
         "suggestion_id",
         "second_request_agent_id",
         "task_id",
+        "to_agent_id",
         "tenant",
         "trace_id",
         "turn_request_id",
