@@ -18,10 +18,12 @@ class Scale:
     """How much is measured. sessions_many: the meaning of "1m" in a key, less in a quick run.
 
     The report has it next to the figures, so that quick runs are not mistaken for full ones.
+    rounds_of_calls: rounds against the echo and of a stream, enough for an interval in any run.
     """
 
     is_quick: bool
     rounds: int
+    rounds_of_calls: int
     sessions: int
     turns_per_session: int
     at_once: int
@@ -40,7 +42,8 @@ class Scale:
 
 FULL = Scale(
     is_quick=False,
-    rounds=11,
+    rounds=7,
+    rounds_of_calls=11,
     sessions=100,
     turns_per_session=10,
     at_once=64,
@@ -53,7 +56,8 @@ FULL = Scale(
 )
 QUICK = Scale(
     is_quick=True,
-    rounds=6,
+    rounds=2,
+    rounds_of_calls=6,
     sessions=32,
     turns_per_session=4,
     at_once=64,

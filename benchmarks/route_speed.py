@@ -82,7 +82,7 @@ def _concurrent(scale: Scale, echo: _Server, ours: _Server, store: Path) -> list
         "echo CPU us": [],
     }
     sessions = scale.turns // MESSAGES_PER_SESSION
-    for number in range(scale.rounds + 1):
+    for number in range(scale.rounds_of_calls + 1):
         begun = talk.names(sessions)
         _load(ours[0], [talk.turns(name, 1) for name in begun], scale)
         for who, (address, pid) in _in_turn(number, ("echo", echo), ("ours", ours)):
@@ -133,7 +133,7 @@ def _load(address: str, conversations: list[wire.Next], scale: Scale) -> wire.Pl
 
 def _by_h2load(scale: Scale, echo: str, ours: str, store: Path) -> dict[str, list[float]]:
     rates: dict[str, list[float]] = {"ours /s by h2load": [], "echo /s by h2load": []}
-    for number in range(scale.rounds + 1):
+    for number in range(scale.rounds_of_calls + 1):
         if number % 2:
             echo_rate = _h2load(echo, scale)
         before = _changes(store)
@@ -188,7 +188,7 @@ def _lone(scale: Scale, echo: str, ours: str, folder: Path) -> list[Figure]:
     """Measure one call at a time: a user's wait on an idle server."""
     rounds: dict[str, list[float]] = {"ours p50 ms": [], "echo p50 ms": [], "fsync ms": []}
     [session] = talk.names(1)
-    for number in range(scale.rounds + 1):
+    for number in range(scale.rounds_of_calls + 1):
         fsync_ms = sync_ms(folder, scale.lone_calls // 2)
         echo_ms = _p50_ms(wire.play(echo, _messages(scale), connections=1, at_once=1).call_seconds)
         # Routes alone, without the cost of their answers.
@@ -256,7 +256,7 @@ def _stream(scale: Scale, ours: _Server) -> list[Figure]:
         "unary CPU us": [],
     }
     messages = scale.sessions * python_client.MESSAGES_PER_SESSION
-    for number in range(scale.rounds + 1):
+    for number in range(scale.rounds_of_calls + 1):
         for kind, _ in _in_turn(number, *kinds):
             cpu_s = service.cpu_s(pid)
             names = talk.names(scale.sessions)
