@@ -2,8 +2,8 @@
 
 `python -m benchmarks.engine_costs` plays the story of story.py over gRPC into each engine, first
 short sessions, then long ones, to separate a session's own cost from a turn's. It is
-not part of `make bench`, because it has no reference. capacity.py measures with it what docs/scaling.md
-and `agent-routing plan` are made from.
+not part of `make bench`, because it has no reference. capacity.py measures with it what
+docs/scaling.md and `agent-routing plan` are made from.
 """
 
 from __future__ import annotations

@@ -292,6 +292,7 @@ def test_any_groups_have_the_outcome_of_one_after_the_other(engine, make, groups
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(600)
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=DRAWN_APPENDS)
 def test_hundreds_of_groups_have_the_outcome_of_one_after_the_other(engine, make, groups):
