@@ -87,3 +87,56 @@ class RandomTalk:
                 routing_service_pb2.ClearActiveAgentRequest(request_id=fresh_id(), **who),
             )
         self.service.clock.advance(rng.choice([0, 1, 60, 400]))
+
+
+class TasksAtRandom(RandomTalk):
+    """A random conversation of several tasks, with approvals and people."""
+
+    async def step(self):
+        """Make one call that a user, an agent, an approver or a person may make."""
+        rng = self.rng
+        status = await self.chat.status() if self.kept else routing_service_pb2.StatusResponse()
+        tasks = ["", "", fresh_id(), *(each.task.task_id for each in status.parked_tasks)]
+        who = {"session_id": self.chat.session_id, "user_id": "ana", "request_id": fresh_id()}
+        agent_id = rng.choice(["refunds", "orders", "anna", "front"])
+        kind = rng.choice(["say"] * 5 + ["answer"] * 7 + ["decide", "claim", "move", "end"])
+        if kind == "say" or not self.kept:
+            text = rng.choice(["hello"] * 5 + ["/task 1 go on", "/task 2", "/tasks", "/reset all"])
+            asked = {"text": text, "task_id": rng.choice(tasks)}
+            if rng.random() < 0.2:
+                asked["shown_revision"] = rng.randrange(status.revision + 1)
+            await self.call("Route", routing_service_pb2.RouteRequest(**who, **asked))
+        elif kind == "answer" and status.open_requests:
+            dispatch = rng.choice(status.open_requests)
+            wish = {"approval_needed": routing_service_pb2.ApprovalNeededOutcome(prompt="Pay?")}
+            given = rng.choice([proceed(), ask(), finish(), fail(), wish, hand_to(agent_id)])
+            answer = {"request_id": dispatch.request_id, "agent_id": dispatch.agent.agent_id}
+            request = routing_service_pb2.CompleteTurnRequest(
+                **(who | answer), text=f"answer {len(self.kept)}", **given
+            )
+            await self.call("CompleteTurn", request)
+        elif kind == "decide":
+            pending = [each.pending_approval for each in status.parked_tasks]
+            pending = [each for each in (*pending, status.pending_approval) if each.request_id]
+            for each in pending[:1]:
+                decided = {"request_id": each.request_id, "task_id": each.task_id}
+                request = routing_service_pb2.ResumeTaskRequest(
+                    **(who | decided), decision=rng.choice([1, 2])
+                )
+                await self.call("ResumeTask", request)
+        elif kind == "claim":
+            asked = {"agent_id": "anna", "claimant": rng.choice(["bea", "cai"])}
+            claims = routing_service_pb2.ClaimTurnRequest, routing_service_pb2.ReleaseTurnRequest
+            request = rng.choice(claims)(**who, **asked)
+            await self.call(type(request).__name__.removesuffix("Request"), request)
+        elif kind == "move":
+            request = routing_service_pb2.SetActiveAgentRequest(
+                **who, agent_id=agent_id, task_id=rng.choice(tasks)
+            )
+            await self.call("SetActiveAgent", request)
+        else:
+            scope = {"task_id": rng.choice(tasks), "scope": rng.choice([1, 2])}
+            await self.call(
+                "ClearActiveAgent", routing_service_pb2.ClearActiveAgentRequest(**who, **scope)
+            )
+        self.service.clock.advance(rng.choice([0, 1, 60, 400]))

@@ -1,11 +1,13 @@
 """Histories: which agent sees which turns, with a message and in ListTurns."""
 
 import pytest
+from msgspec.structs import replace
 
 from agent_routing.v1 import routing_service_pb2, turn_pb2
 from routing_service.core.history import HistoryFold
+from routing_service.core.session import apply_change
 from routing_service.server.bounds import Bounds
-from routing_service.storage.event_codec import decode_events
+from routing_service.storage.event_codec import decode_events, decode_state
 from tests.rpc.live_service import (
     ask,
     fresh_id,
@@ -15,7 +17,7 @@ from tests.rpc.live_service import (
     refusal,
     serving,
 )
-from tests.rpc.random_talk import RandomTalk
+from tests.rpc.random_talk import RandomTalk, TasksAtRandom
 from tests.rpc.registries import DESK
 
 NEWEST_FIRST = routing_service_pb2.TURN_ORDER_NEWEST_FIRST
@@ -306,6 +308,57 @@ async def test_pages_of_any_size_list_a_conversation_at_random_as_its_log_has_it
     talk = RandomTalk(service, seed)
     while len(talk.kept) < 240:
         await talk.step()
+    await check_pages(service, talk)
+
+
+TASKS = """\
+api_version: agent_routing/v1
+version: talk-1
+supervisor: front
+tasks: new
+while_paused: park
+agents:
+  - {id: front, name: Front desk}
+  - {id: refunds, name: Refunds, description: Refunds.}
+  - {id: orders, name: Orders, description: Orders., receives_as: interlude}
+  - {id: anna, name: Anna, kind: human, description: A person.}
+"""
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.torture) for seed in range(1, 9))]
+)
+async def test_pages_list_a_conversation_of_tasks_and_people_as_its_log_has_it(tmp_path, seed):
+    """Tasks begin, park and come forward, people claim and release; the state is its log's."""
+    async with serving(tmp_path, TASKS) as service:
+        talk = TasksAtRandom(service, seed)
+        while len(talk.kept) < 120:
+            await talk.step()
+        await check_pages(service, talk)
+        kinds = {kind for change in await talk.chat.changes() for kind in change_kinds(change)}
+        assert {"TaskParked", "TaskForegrounded", "TaskCompleted"} <= kinds
+        state = None
+        for change in await talk.chat.changes():
+            state = apply_change(
+                state,
+                decode_events(change.events),
+                session_id=talk.chat.session_id,
+                now_us=change.time_us,
+                registry_version=state.registry_version if state else "",
+            )
+        stored = decode_state((await service.store.load(talk.chat.key)).state)
+        assert replace(state, registry_version=stored.registry_version) == stored
+        for rpc, data, answer in talk.kept[-40:]:
+            assert await service.raw(rpc, data) == answer, "a repeat got another answer"
+
+
+def change_kinds(change):
+    """Return the kinds of a stored change's events."""
+    return [type(event).__name__ for event in decode_events(change.events)]
+
+
+async def check_pages(service, talk):
+    """Read all turns in pages of any size, and compare them with the log's."""
     fold = HistoryFold()
     for change in await talk.chat.changes():
         fold.apply(change.revision, change.time_us, decode_events(change.events))
