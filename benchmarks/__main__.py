@@ -24,6 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import (
+    console as console_page,
+)
+from benchmarks import (
     engine_turns,
     growth,
     imports,
@@ -97,6 +100,7 @@ def _of_rates(
 
 MORE: Final[dict[str, Benchmark]] = {
     "redis": peer_turns.measure_redis,
+    "console": console_page.measure,
     "inbox": inbox.measure,
     "processes": processes.measure,
     **{

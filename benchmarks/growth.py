@@ -73,6 +73,13 @@ def measure(scale: Scale) -> list[Figure]:
     return [*figures, *_long_session(scale), *_watchers(scale)]
 
 
+def copied_store(folder: Path, sessions: int) -> Path:
+    """Make a SQLite store with this many copies of an ordinary session; return its path."""
+    path = folder / "many.db"
+    _copy_sessions(_template(folder), path, sessions)
+    return path
+
+
 def _template(folder: Path) -> Path:
     """Let a server write one ordinary session."""
     path = folder / "template.db"

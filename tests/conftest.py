@@ -58,6 +58,7 @@ LONG = (
     "tests/clients/test_browser_chat.py",
     "tests/clients/test_console_operations.py",
     "tests/clients/test_console_figures.py",
+    "tests/clients/test_console_outages.py",
     "tests/clients/test_console_page.py",
     "tests/clients/test_console_session.py",
     "tests/clients/test_frontends_together.py",

@@ -1,0 +1,83 @@
+"""The console while its server is away, and where a part of a session's log is gone.
+
+In a real browser against a real server, as test_console_page.py.
+"""
+
+import asyncio
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from tests.clients.console_driver import browsing, met
+from tests.engines.redis_server import free_port
+from tests.rpc.live_service import ask, serving
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def time_us():
+    """The real time: the page shows how long ago something changed."""
+    return time.time_ns() // 1_000
+
+
+def forget_first_change(path):
+    """Remove a session's first change, as a store that lost its oldest rows."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "DELETE FROM changes WHERE revision = 1 AND session_no = "
+            "(SELECT session_no FROM sessions WHERE session_id = 'chat-a')"
+        )
+
+
+async def test_the_page_goes_on_after_a_restart_without_lost_or_doubled_rows(modules, tmp_path):
+    """It says that it is behind; then it has what came meanwhile. A lost revision is named."""
+    options = {"console_listen": f"127.0.0.1:{free_port()}", "clock": time_us}
+    url = f"http://{options['console_listen']}"
+    session = f"{url}/?view=session&id=chat-a"
+    steps = [
+        ["open", url],
+        ["wait", '.live[data-live="live"]'],
+        ["wait", 'tr[data-session="chat-b"]'],
+        ["meet", "open"],
+        ["wait", '.live[data-live="behind"]'],
+        ["text", ".live"],
+        ["text", "tbody tr th"],
+        ["meet", "behind"],
+        ["wait", 'tr[data-session="chat-new"]'],
+        ["wait", 'tr[data-session="chat-b"]:has-text("Facturación")'],
+        ["wait", '.live[data-live="live"]'],
+        ["text", "tbody tr th"],
+        # Its first change is gone: the states since then cannot be made.
+        ["open", f"{session}&at=1"],
+        ["wait", '[role=alert]:has-text("REVISION_COMPACTED")'],
+        ["text", "[role=alert]"],
+        # The present state can, and the message goes.
+        ["slide", "input[name=at]", 4],
+        ["gone", '[role=alert]:has-text("REVISION_COMPACTED")'],
+        ["wait", 'dl[data-revision="4"]'],
+    ]
+    async with browsing(modules, tmp_path, steps) as ended:
+        async with serving(tmp_path, "tax", **options) as live:
+            finishing = asyncio.create_task(ended())
+            for name in ("chat-a", "chat-b"):
+                chat = live.chat(name)
+                chat.profile = {"channel": "web"}
+                await chat.with_agent("vat", **ask())
+            await live.chat("chat-a").say("more")
+            go_on = await met(tmp_path, "open", finishing)
+        go_on()
+        go_on = await met(tmp_path, "behind", finishing)
+        await asyncio.to_thread(forget_first_change, tmp_path / "routing.db")
+        async with serving(tmp_path, "tax", **options) as live:
+            go_on()
+            await live.chat("chat-new").say("hello")
+            await live.chat("chat-b").set_active("invoices")
+            seen = await finishing
+    results = seen["results"]
+    assert results[0] == ["not live: no answer from the server; trying again"]
+    assert sorted(results[1]) == ["chat-a", "chat-b"]
+    assert sorted(results[2]) == ["chat-a", "chat-b", "chat-new"]
+    assert results[3][0].startswith('REVISION_COMPACTED: changes of session "chat-a" are kept from')
+    assert seen["mistakes"] == []
