@@ -8,7 +8,6 @@ An answer has its texts if the call says why they are read, which needs a right 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from functools import lru_cache, partial
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
@@ -231,12 +230,6 @@ def _masked_unary(
     return answer
 
 
-_CACHED_BYTES_MAX: Final = 16 * 1024
-_CACHED_MAX: Final = 256
-"""Messages of a stream that are kept without their texts, 4 MiB at most: every console that follows
-all sessions gets the same ones at about the same time."""
-
-
 def _masked_stream(
     answer_class: type[Message],
     method: StreamMethod,
@@ -244,12 +237,6 @@ def _masked_stream(
     *,
     needs_texts: bool = False,
 ) -> StreamMethod:
-    kept = lru_cache(_CACHED_MAX)(partial(_without_texts, answer_class))
-
-    def masked(body: bytes) -> bytes:
-        is_small = len(body) <= _CACHED_BYTES_MAX
-        return kept(body) if is_small else _without_texts(answer_class, body)
-
     async def stream(
         caller: Caller, data: bytes, record: CallRecord
     ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
@@ -259,7 +246,7 @@ def _masked_stream(
         is_shown = shows_texts(caller, data)
         try:
             async for body, position in bodies:
-                yield body if is_shown else masked(body), position
+                yield body if is_shown else _without_texts(answer_class, body), position
         finally:
             await bodies.aclose()
 
