@@ -211,7 +211,7 @@ def test_route_field_touches_what_the_table_says(copy):
         "  Delivery deliver = 18;\n",
         "  Delivery deliver = 18;\n\n"
         "  // The phase of the moon, at most 64 characters. Default: it does not matter.\n"
-        "  string moon = 19;\n",
+        "  string moon = 99;\n",
     )
     copy.edit(
         "routing_service/core/commands.py",

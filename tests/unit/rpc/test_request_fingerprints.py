@@ -143,7 +143,8 @@ def test_fingerprint_is_what_earlier_releases_stored(request_, fingerprint, dige
             ROUTE_FINGERPRINT,
             {
                 *("session_id", "user_id", "request_id"),
-                *("history_turns", "expected_revision", "validate_only", "explain_topic"),
+                *("history_turns", "expected_revision", "shown_revision"),
+                *("validate_only", "explain_topic"),
             },
         ),
         (
