@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2
 
+from agent_routing.v1 import routing_service_pb2 as pb
+
 ROOT = Path(__file__).parents[2]
 TABLE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 COPIED = (
@@ -211,7 +213,7 @@ def test_route_field_touches_what_the_table_says(copy):
         "  Delivery deliver = 18;\n",
         "  Delivery deliver = 18;\n\n"
         "  // The phase of the moon, at most 64 characters. Default: it does not matter.\n"
-        "  string moon = 99;\n",
+        f"  string moon = {max(pb.RouteRequest.DESCRIPTOR.fields_by_number) + 1};\n",
     )
     copy.edit(
         "routing_service/core/commands.py",
