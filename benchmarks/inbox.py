@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import statistics
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 import grpc
@@ -42,23 +42,50 @@ STREAMS_PER_CHANNEL: Final = 50
 
 SENDERS: Final = 64
 
+REFUSED: Final = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.CANCELLED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    }
+)
+"""How a server under load refuses a call."""
+
+REFUSED_PAUSE_S: Final = 0.05
+
+WARM_UP: Final = 20
+"""Lone calls that are not counted."""
+
+PART_S_MAX: Final = 120.0
+QUICK_PART_S_MAX: Final = 15.0
+"""How long each of the three parts may take: the lone calls, filling an inbox, emptying it. The
+figure is what was done by then."""
+
 
 def measure(scale: Scale) -> list[Figure]:
     """Run both measurements, each on a new SQLite store."""
     share = QUICK_SHARE if scale.is_quick else 1
+    part_s = QUICK_PART_S_MAX if scale.is_quick else PART_S_MAX
     with server_process("", registry=REGISTRY) as (address, _):
-        direct_ms, inbox_ms = asyncio.run(_one_by_one(address, scale.lone_calls))
+        direct_ms, inbox_ms = asyncio.run(_one_by_one(address, scale.lone_calls, part_s))
+    figures = [_printed(_added(direct_ms, inbox_ms, part)) for part in (50, 99)]
     with server_process("", registry=REGISTRY) as (address, _):
-        cleared = asyncio.run(emptied(address, WAITING // share, WORKERS // share))
-    return [
-        *(_added(direct_ms, inbox_ms, part) for part in (50, 99)),
-        Figure(
-            "inbox_turns_per_s",
-            cleared["turns_per_s"],
-            f"turns a second, {cleared['waiting']:,} waiting, {cleared['workers']:,} workers",
-            beside=cleared,
-        ),
-    ]
+        cleared = asyncio.run(
+            emptied(address, WAITING // share, WORKERS // share, part_s_max=part_s)
+        )
+    unit = f"turns a second, {cleared['waiting']:,} waiting, {cleared['workers']:,} workers"
+    figures.append(
+        _printed(Figure("inbox_turns_per_s", cleared["turns_per_s"], unit, beside=cleared))
+    )
+    return figures
+
+
+def _printed(figure: Figure) -> Figure:
+    """Print a figure as soon as it is there: the rest of the run may be cut off."""
+    beside = ", ".join(f"{name} {value:,.2f}" for name, value in figure.beside.items())
+    print(f"{figure.key}: {figure.value:,.2f} {figure.unit} ({beside})", flush=True)
+    return figure
 
 
 def _added(direct_ms: list[float], inbox_ms: list[float], part: int) -> Figure:
@@ -72,8 +99,11 @@ def _added(direct_ms: list[float], inbox_ms: list[float], part: int) -> Figure:
     )
 
 
-async def _one_by_one(address: str, calls: int) -> tuple[list[float], list[float]]:
-    """Return the times of direct Routes, and from a Route until a worker has its turn, in ms."""
+async def _one_by_one(address: str, calls: int, s_max: float) -> tuple[list[float], list[float]]:
+    """Return the times of direct Routes, and from a Route until a worker has its turn, in ms.
+
+    s_max: after it there are fewer, but two at least.
+    """
     async with grpc.aio.insecure_channel(address) as channel:
         stub: Any = rpc.RoutingServiceStub(channel)
         await stub.SetActiveAgent(
@@ -83,7 +113,10 @@ async def _one_by_one(address: str, calls: int) -> tuple[list[float], list[float
         await stream.read()
         direct: list[float] = []
         waited: list[float] = []
-        for number in range(calls + 20):
+        until_s = time.perf_counter() + s_max
+        for number in range(calls + WARM_UP):
+            if time.perf_counter() > until_s and number >= WARM_UP + 2:
+                break
             begun_s = time.perf_counter()
             routed = await stub.Route(_message("carried"))
             direct.append((time.perf_counter() - begun_s) * 1e3)
@@ -95,13 +128,20 @@ async def _one_by_one(address: str, calls: int) -> tuple[list[float], list[float
             await sent
             await _complete(stub, item.session_id, item.dispatch, item.lease_token)
         stream.cancel()
-    return direct[20:], waited[20:]
+    return direct[WARM_UP:], waited[WARM_UP:]
 
 
 async def emptied(
-    address: str, waiting: int, workers: int, senders: int = SENDERS
+    address: str,
+    waiting: int,
+    workers: int,
+    senders: int = SENDERS,
+    part_s_max: float = PART_S_MAX,
 ) -> dict[str, float]:
-    """Fill an inbox, then let workers empty it; return the rates."""
+    """Fill an inbox, then let workers empty it; return the rates.
+
+    part_s_max: of filling and of emptying. "waiting" and "done" say how far they came.
+    """
     async with AsyncExitStack() as opened:
         stubs: list[Any] = []
         for _ in range(-(-workers // STREAMS_PER_CHANNEL)):
@@ -111,36 +151,47 @@ async def emptied(
             stubs.append(rpc.RoutingServiceStub(await opened.enter_async_context(channel)))
         numbers = itertools.count()
 
-        async def fill(stub: Any) -> None:
-            while (number := next(numbers)) < waiting:
-                await stub.Route(_message(f"chat-{number}"))
+        filled = refused = 0
+
+        async def fill(stub: Any, until_s: float) -> None:
+            nonlocal filled, refused
+            while time.perf_counter() < until_s and (number := next(numbers)) < waiting:
+                refused += await _taken(stub.Route, _message(f"chat-{number}"))
+                filled += 1
 
         begun_s = time.perf_counter()
-        await asyncio.gather(*(fill(stubs[n % len(stubs)]) for n in range(senders)))
+        until_s = begun_s + part_s_max
+        await asyncio.gather(*(fill(stubs[n % len(stubs)], until_s) for n in range(senders)))
+        waiting = filled
         routes_per_s = waiting / (time.perf_counter() - begun_s)
         done = 0
         finished = asyncio.Event()
 
         async def work(stub: Any, number: int) -> None:
-            nonlocal done
-            stream = stub.WatchInbox(
-                pb.WatchInboxRequest(agent_ids=["worked"], worker_id=f"worker-{number}")
-            )
+            watch = pb.WatchInboxRequest(agent_ids=["worked"], worker_id=f"worker-{number}")
             while True:
-                message = await stream.read()
-                if message is grpc.aio.EOF:
-                    return
+                # A server under load refuses streams too; a worker connects again.
+                with suppress(grpc.aio.AioRpcError):
+                    await answer_all(stub, stub.WatchInbox(watch))
+                await asyncio.sleep(REFUSED_PAUSE_S)
+
+        async def answer_all(stub: Any, stream: Any) -> None:
+            nonlocal done, refused
+            while (message := await stream.read()) is not grpc.aio.EOF:
                 if message.HasField("item"):
                     item = message.item
-                    await _complete(stub, item.session_id, item.dispatch, item.lease_token)
+                    answer = _answer(item.session_id, item.dispatch, item.lease_token)
+                    refused += await _taken(stub.CompleteTurn, answer)
                     done += 1
                     if done == waiting:
                         finished.set()
 
         begun_s = time.perf_counter()
         tasks = [asyncio.ensure_future(work(stubs[n % len(stubs)], n)) for n in range(workers)]
-        await asyncio.wait_for(finished.wait(), 600)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(finished.wait(), part_s_max)
         seconds = time.perf_counter() - begun_s
+        done_in_time = done
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -148,10 +199,12 @@ async def emptied(
         "waiting": waiting,
         "workers": workers,
         "seconds": seconds,
-        "turns_per_s": waiting / seconds,
+        "done": done_in_time,
+        "refused_calls": refused,
+        "turns_per_s": done_in_time / seconds,
         "routes_per_s": routes_per_s,
         # A turn is an offer with its lease, and an answer; a Route is one change.
-        "ratio_to_routes": waiting / seconds / routes_per_s,
+        "ratio_to_routes": done_in_time / seconds / routes_per_s,
     }
 
 
@@ -160,16 +213,35 @@ def _message(session_id: str) -> pb.RouteRequest:
 
 
 async def _complete(stub: Any, session_id: str, dispatch: Any, lease_token: str) -> None:
-    await stub.CompleteTurn(
-        pb.CompleteTurnRequest(
-            session_id=session_id,
-            request_id=dispatch.request_id,
-            agent_id=dispatch.agent.agent_id,
-            text="done",
-            proceed=pb.ProceedOutcome(),
-            lease_token=lease_token,
-        )
+    await stub.CompleteTurn(_answer(session_id, dispatch, lease_token))
+
+
+def _answer(session_id: str, dispatch: Any, lease_token: str) -> pb.CompleteTurnRequest:
+    return pb.CompleteTurnRequest(
+        session_id=session_id,
+        request_id=dispatch.request_id,
+        agent_id=dispatch.agent.agent_id,
+        text="done",
+        proceed=pb.ProceedOutcome(),
+        lease_token=lease_token,
     )
+
+
+async def _taken(call: Any, request: Any) -> int:
+    """Make a call, again while the server refuses it under load; return how often it did.
+
+    Each request has its id, so that a repeat does nothing twice.
+    """
+    for refused in itertools.count():
+        try:
+            await call(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in REFUSED:
+                raise
+            await asyncio.sleep(REFUSED_PAUSE_S)
+        else:
+            return refused
+    raise AssertionError
 
 
 def _quantile(values: list[float], part: int) -> float:

@@ -55,6 +55,25 @@ func (a *Asked) AgentID() string {
 	return a.Turns[len(a.Turns)-1].GetAgentId()
 }
 
+// Outcome returns how the last agent ended its turn; TURN_OUTCOME_UNSPECIFIED for a command.
+//
+// TURN_OUTCOME_ABANDONED: there is no answer, and none will come. A newer message may have taken the
+// turn's place, its time may have run out, or its workers may have died: ask as a new request.
+// TURN_OUTCOME_FAILURE and TURN_OUTCOME_APPROVAL_NEEDED usually have no text either.
+func (a *Asked) Outcome() v1.TurnOutcome {
+	for _, turn := range slices.Backward(a.Turns) {
+		switch outcome := turn.GetOutcome(); outcome {
+		case v1.TurnOutcome_TURN_OUTCOME_SAID:
+		case v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED:
+			// The turn is not open: one whose time ran out may not be stored as abandoned yet.
+			return v1.TurnOutcome_TURN_OUTCOME_ABANDONED
+		default:
+			return outcome
+		}
+	}
+	return v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED
+}
+
 // NoAnswerYetError is Ask's error after its time. The turn goes on: ask again with RequestID.
 // errors.Is(err, context.DeadlineExceeded) holds.
 type NoAnswerYetError struct {

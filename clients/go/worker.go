@@ -34,7 +34,7 @@ const (
 
 	// The longest pause before a function that failed is tried again; the first is a second.
 	retryPauseMax = 30 * time.Second
-	// How often a lease is extended while it runs, so that two lost calls do not lose it.
+	// How often a lease is extended while it runs, so that one lost call does not lose it.
 	keepsPerLease = 3
 	// Between two reports of an answer while the service is away.
 	reportPause = time.Second
@@ -361,16 +361,21 @@ func (w *Worker) failed(ctx context.Context, turn *InboxTurn, cause error) {
 
 // isLost extends a lease until the turn is no longer this worker's; false if ctx ended before.
 func (w *Worker) isLost(ctx context.Context, turn *InboxTurn) bool {
+	every, took := w.options.Lease/keepsPerLease, time.Duration(0)
 	for {
-		if pause(ctx, w.client.closing, w.options.Lease/keepsPerLease) != nil {
+		// A call that timed out is repeated at once: after another pause the lease would be over.
+		if pause(ctx, w.client.closing, max(0, every-took)) != nil {
 			return false
 		}
+		begun := time.Now()
+		took = 0
 		kept, err := w.tell(ctx, turn, extended(w.options.Lease))
 		switch {
 		case ctx.Err() != nil:
 			return false
 		case err != nil && isPassing(err):
 			// An answer may still count: it is possible that no other worker has the turn.
+			took = time.Since(begun)
 		case err != nil:
 			w.report(slog.LevelWarn, "lease_not_kept", turn, err)
 			return true

@@ -136,7 +136,8 @@ def ask(address: str) -> None:
                 say(error=str(error))
             else:
                 turns = [turn.agent_id for turn in asked.turns]
-                say(text=asked.text, agent_id=asked.agent_id, turns=turns, **read)
+                answer = {"text": asked.text, "agent_id": asked.agent_id, "outcome": asked.outcome}
+                say(**answer, turns=turns, **read)
 
 
 def read_parts(parts):

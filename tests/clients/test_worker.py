@@ -7,6 +7,7 @@ import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
+import grpc
 import pytest
 
 import agent_routing
@@ -157,6 +158,37 @@ async def test_a_long_function_keeps_its_lease(office, client):
     async with serving_turns(worker):
         asked = await client.ask("take your time", session_id="chat-6", user_id="ana")
     assert (asked.text, runs) == ("done", [1])
+
+
+async def test_an_extension_that_timed_out_is_repeated_at_once(office, client, monkeypatch):
+    """After another pause of a third of the lease, the lease would be over."""
+    began, ends_s, repeats_s, is_extended = [], [], [], asyncio.Event()
+    keep_turn = agent_routing.AsyncClient.keep_turn
+
+    async def slow_at_first(self, *arguments, extend=None, **fields):
+        if extend and not ends_s:
+            await asyncio.sleep(fields["timeout"])
+            ends_s.append(time.monotonic())
+            code = grpc.StatusCode.DEADLINE_EXCEEDED
+            raise errors.DeadlineExceeded("the server was too slow", code=code)
+        repeats_s.append(time.monotonic())
+        kept = await keep_turn(self, *arguments, extend=extend, **fields)
+        is_extended.set()
+        return kept
+
+    monkeypatch.setattr(agent_routing.AsyncClient, "keep_turn", slow_at_first)
+    worker = Worker(office.server.address, lease=3)
+
+    @worker.agent("front")
+    async def front(turn):
+        began.append(turn.attempt)
+        await is_extended.wait()
+        return "done"
+
+    async with serving_turns(worker):
+        asked = await client.ask("hello", session_id="chat-1", user_id="ana")
+    assert (asked.text, asked.outcome, began) == ("done", "PROCEED", [1])
+    assert repeats_s[0] - ends_s[0] < 0.9  # It was the whole second of another pause.
 
 
 async def test_a_function_stops_when_its_turn_is_overtaken(office, client):

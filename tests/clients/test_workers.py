@@ -222,12 +222,15 @@ async def play(programs, scenario, live):
         asker = await stack.enter_async_context(
             running(programs, *programs.scripted, "ask", live.server.address)
         )
-        request_id = ""
+        request_id, request_ids = "", []
         for place, step in enumerate(scenario["steps"]):
             if not desk.workers and not step.get("no_worker"):
                 await desk.start_worker()
             if not step.get("again"):
                 request_id = fresh_id()
+            if "again_of" in step:
+                request_id = request_ids[step["again_of"]]
+            request_ids.append(request_id)
             text = step["ask"] if isinstance(step["ask"], str) else json.dumps(step["ask"])
             ids = {"session_id": session_id, "user_id": "ana", "request_id": request_id}
             more = {key: step[key] for key in ("wait_ms", "parts") if key in step}

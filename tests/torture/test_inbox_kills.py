@@ -117,7 +117,7 @@ async def user(
                         raise
                     await asyncio.sleep(0.05)
                 else:
-                    assert f"question {number}" in answer.text
+                    assert f"question {number}" in answer.text, (answer.outcome, answer.turns)
                     break
             await asyncio.sleep(dice.random() * 0.1)
 
@@ -269,6 +269,8 @@ async def inbox_kills(
         "redeliveries": len(waits),
         "redelivery_s_median": round(waits[len(waits) // 2], 2) if waits else None,
         "redelivery_s_max": round(waits[-1], 2) if waits else None,
+        # The worker lived, but no extension came in time: the server or the machine was too slow.
+        "redeliveries_without_a_kill": len(waits) - len(after_kills),
         "after_a_kill_s_median": round(after_kills[len(after_kills) // 2], 2)
         if after_kills
         else None,

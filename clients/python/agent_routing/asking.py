@@ -49,6 +49,25 @@ class Asked:
         return self.turns[-1].agent_id if self.turns else ""
 
     @property
+    def outcome(self) -> str:
+        """How the last agent ended its turn, such as PROCEED or FAILURE; empty for a command.
+
+        ABANDONED: there is no answer, and none will come. A newer message may have taken the turn's
+        place, its time may have run out, or its workers may have died: ask as a new request.
+        FAILURE and APPROVAL_NEEDED usually have no text either.
+        """
+        outcomes = [turn.outcome for turn in self.turns]
+        ends = [each for each in outcomes if each != turn_pb2.TURN_OUTCOME_SAID]
+        if not ends:
+            return ""
+        # The turn is not open: one whose time ran out may not be stored as abandoned yet.
+        end = ends[-1] or turn_pb2.TURN_OUTCOME_ABANDONED
+        # A number that is newer than this client stays a number.
+        known = turn_pb2.TurnOutcome.values()
+        name = turn_pb2.TurnOutcome.Name(end) if end in known else str(end)
+        return name.removeprefix("TURN_OUTCOME_")
+
+    @property
     def session_id(self) -> str:
         """The session."""
         return self.route.session_id

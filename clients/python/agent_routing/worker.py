@@ -23,6 +23,7 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -70,7 +71,7 @@ RETRY_S_MAX: Final = 30.0
 """The longest pause before a function that raised is tried again; the first is a second."""
 
 KEEPS_PER_LEASE: Final = 3
-"""How often a lease is extended while it runs, so that two lost calls do not lose it."""
+"""How often a lease is extended while it runs, so that one lost call does not lose it."""
 
 FAILED_MESSAGE: Final = "the agent failed"
 """What the history says of a turn whose function raised each time. The log has the error."""
@@ -392,17 +393,24 @@ class Worker:
 
     async def _keep(self, client: AsyncClient, turn: InboxTurn) -> None:
         """Extend a lease until the turn is no longer this worker's."""
+        every_s = self._lease_s / KEEPS_PER_LEASE
+        took_s = 0.0
         while True:
-            await asyncio.sleep(self._lease_s / KEEPS_PER_LEASE)
+            # A call that timed out is repeated at once: after another pause the lease is over.
+            await asyncio.sleep(max(0.0, every_s - took_s))
+            begun_s = time.monotonic()
             try:
                 kept = await self._tell(client, turn, extend=self._lease_s)
             except (Unavailable, DeadlineExceeded, Overloaded):
-                continue  # An answer may still count: no other worker may have the turn.
+                # An answer may still count: no other worker may have the turn.
+                took_s = time.monotonic() - begun_s
+                continue
             except RoutingError as error:
                 _log.warning("lease_not_kept request_id=%s error=%s", turn.request_id, error)
                 return
             if kept.status != pb.KEEP_TURN_STATUS_KEPT:
                 return
+            took_s = 0.0
 
     async def _say(
         self, client: AsyncClient, item: pb.InboxItem, **fields: Any

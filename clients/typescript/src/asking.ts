@@ -2,7 +2,7 @@
 
 import { Delivery, type Dispatch } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
-import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
+import { type Turn, TurnOutcome } from "./gen/agent_routing/v1/turn_pb.js";
 import type { RouteResult } from "./routeResult.js";
 
 /** How long ask() waits: longer than a person does, shorter than the service's turn_timeout. */
@@ -49,6 +49,18 @@ export class Asked {
   /** The agent that answered last; empty for a command. */
   get agentId(): string {
     return this.turns.at(-1)?.agentId ?? "";
+  }
+  /**
+   * How the last agent ended its turn; undefined for a command.
+   *
+   * ABANDONED: there is no answer, and none will come. A newer message may have taken the turn's place,
+   * its time may have run out, or its workers may have died: ask as a new request. FAILURE and
+   * APPROVAL_NEEDED usually have no text either.
+   */
+  get outcome(): TurnOutcome | undefined {
+    const last = this.turns.filter((turn) => turn.outcome !== TurnOutcome.SAID).at(-1);
+    // The turn is not open: one whose time ran out may not be stored as abandoned yet.
+    return last && (last.outcome || TurnOutcome.ABANDONED);
   }
   /** The session. */
   get sessionId(): string {

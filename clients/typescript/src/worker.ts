@@ -56,7 +56,7 @@ export const ATTEMPTS_DEFAULT = 3;
 export const STOP_MS_DEFAULT = 20_000;
 /** The longest pause before a function that threw is tried again; the first is a second. */
 const RETRY_MS_MAX = 30_000;
-/** How often a lease is extended while it runs, so that two lost calls do not lose it. */
+/** How often a lease is extended while it runs, so that one lost call does not lose it. */
 const KEEPS_PER_LEASE = 3;
 /** Between two reports of an answer while the service is away. */
 const REPORT_PAUSE_MS = 1_000;
@@ -383,15 +383,21 @@ export class Worker {
 
   /** Extends a lease until the turn is no longer this worker's. Never throws. */
   async #keep(client: RoutingClient, turn: InboxTurn): Promise<void> {
+    const everyMs = this.#leaseMs / KEEPS_PER_LEASE;
+    let tookMs = 0;
     try {
       for (;;) {
-        await sleep(this.#leaseMs / KEEPS_PER_LEASE, turn.signal);
+        // A call that timed out is repeated at once: after another pause the lease would be over.
+        await sleep(Math.max(0, everyMs - tookMs), turn.signal);
+        const begunMs = performance.now();
+        tookMs = 0;
         try {
           const kept = await this.#tell(client, turn, { extendMs: this.#leaseMs }, turn.signal);
           if (kept.status !== KeepTurnStatus.KEPT) return;
         } catch (error) {
           // An answer may still count: it is possible that no other worker has the turn.
           if (!isPassing(error)) throw error;
+          tookMs = performance.now() - begunMs;
         }
       }
     } catch (error) {

@@ -7,6 +7,7 @@
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 import { type Asked, type AskedPart, Client, outcomes } from "../src/index.js";
+import { TurnOutcome } from "../src/v1.js";
 import { type InboxTurn, type Result, Worker } from "../src/worker.js";
 
 type Action = Record<string, unknown>;
@@ -125,7 +126,8 @@ async function ask(address: string): Promise<void> {
         ? await readParts(client.askParts(fields, options))
         : [await client.ask(fields, options), {}];
       const turns = asked.turns.map((turn) => turn.agentId);
-      say({ text: asked.text, agent_id: asked.agentId, turns, ...read });
+      const outcome = asked.outcome === undefined ? "" : TurnOutcome[asked.outcome];
+      say({ text: asked.text, agent_id: asked.agentId, turns, outcome, ...read });
     } catch (error) {
       say({ error: (error as Error).message });
     }

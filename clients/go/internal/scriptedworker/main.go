@@ -16,6 +16,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -230,6 +231,10 @@ func ask(client *agentrouting.Client) {
 			turns = append(turns, turn.GetAgentId())
 		}
 		said["text"], said["agent_id"], said["turns"] = asked.Text(), asked.AgentID(), turns
+		said["outcome"] = ""
+		if outcome := asked.Outcome(); outcome != v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED {
+			said["outcome"] = strings.TrimPrefix(outcome.String(), "TURN_OUTCOME_")
+		}
 		say(said)
 	}
 }

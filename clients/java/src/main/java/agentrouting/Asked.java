@@ -2,6 +2,7 @@ package agentrouting;
 
 import agentrouting.v1.RouteReason;
 import agentrouting.v1.Turn;
+import agentrouting.v1.TurnOutcome;
 import java.time.Duration;
 import java.util.List;
 import java.util.stream.Collectors;
@@ -39,6 +40,26 @@ public record Asked(RouteResult route, List<Turn> turns) {
   /** Returns the agent that answered last; empty for a command. */
   public String agentId() {
     return turns.isEmpty() ? "" : turns.get(turns.size() - 1).getAgentId();
+  }
+
+  /**
+   * Returns how the last agent ended its turn; TURN_OUTCOME_UNSPECIFIED for a command.
+   *
+   * <p>TURN_OUTCOME_ABANDONED: there is no answer, and none will come. A newer message may have
+   * taken the turn's place, its time may have run out, or its workers may have died: ask as a new
+   * request. TURN_OUTCOME_FAILURE and TURN_OUTCOME_APPROVAL_NEEDED usually have no text either.
+   */
+  public TurnOutcome outcome() {
+    return turns.stream()
+        .map(Turn::getOutcome)
+        .filter(outcome -> outcome != TurnOutcome.TURN_OUTCOME_SAID)
+        // The turn is not open: one whose time ran out may not be stored as abandoned yet.
+        .map(
+            outcome ->
+                outcome == TurnOutcome.TURN_OUTCOME_UNSPECIFIED
+                    ? TurnOutcome.TURN_OUTCOME_ABANDONED
+                    : outcome)
+        .reduce(TurnOutcome.TURN_OUTCOME_UNSPECIFIED, (before, after) -> after);
   }
 
   /** Says whether an answer was for the agent that asked, and not for the user. */

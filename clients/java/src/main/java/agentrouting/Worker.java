@@ -65,7 +65,7 @@ public final class Worker {
   /** By then the pause has reached its maximum. */
   private static final int DOUBLINGS_MAX = 5;
 
-  /** How often a lease is extended while it runs, so that two lost calls do not lose it. */
+  /** How often a lease is extended while it runs, so that one lost call does not lose it. */
   private static final int KEEPS_PER_LEASE = 3;
 
   /** Between two reports of an answer while the service is away. */
@@ -298,12 +298,16 @@ public final class Worker {
               answer(turn);
               return null;
             });
+    long everyNanos = lease.toNanos() / KEEPS_PER_LEASE;
+    long keepAt = System.nanoTime() + everyNanos;
     try {
       while (true) {
         try {
-          answering.get(lease.toNanos() / KEEPS_PER_LEASE, TimeUnit.NANOSECONDS);
+          // A call that timed out is repeated at once: after another pause the lease would be over.
+          answering.get(Math.max(0, keepAt - System.nanoTime()), TimeUnit.NANOSECONDS);
           return;
         } catch (TimeoutException isRunning) {
+          keepAt = System.nanoTime() + everyNanos;
           if (!isKept(turn)) {
             report(System.Logger.Level.WARNING, "turn_lost", turn, null);
             return;

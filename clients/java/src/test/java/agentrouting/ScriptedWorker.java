@@ -6,6 +6,7 @@ import agentrouting.v1.ListApprovalsRequest;
 import agentrouting.v1.RouteRequest;
 import agentrouting.v1.Step;
 import agentrouting.v1.Turn;
+import agentrouting.v1.TurnOutcome;
 import agentrouting.v1.WatchApprovalsRequest;
 import com.google.gson.Gson;
 import com.google.gson.JsonArray;
@@ -206,6 +207,9 @@ final class ScriptedWorker {
             given.has("parts") ? readParts(client, request, wait, said) : client.ask(request, wait);
         List<String> turns = asked.turns().stream().map(Turn::getAgentId).toList();
         said.putAll(Map.of("text", asked.text(), "agent_id", asked.agentId(), "turns", turns));
+        boolean isCommand = asked.outcome() == TurnOutcome.TURN_OUTCOME_UNSPECIFIED;
+        String outcome = asked.outcome().name().replace("TURN_OUTCOME_", "");
+        said.put("outcome", isCommand ? "" : outcome);
         say(said);
       } catch (RuntimeException error) {
         say(Map.of("error", String.valueOf(error.getMessage())));
