@@ -1,7 +1,8 @@
 """Runs that wait for an approval, where the framework has no store of its own for them.
 
-Rule: a kept run is taken at most once, so that an approved tool call is never executed twice. A process
-that dies after taking it leaves the call not executed, executed in part, or executed; its turn fails.
+Rule: a kept run is taken at most once, so that an approved tool call is never executed twice. A
+process that dies after taking it leaves the call not executed, in part, or executed; its turn
+fails.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def taken(kept_runs: KeptRuns, session_id: str, request_id: str) -> str:
     if state is None:
         raise ApprovedRunLost(
             f"the run of request {request_id} is not kept here: an earlier attempt took it up, and"
-            " may have executed what was approved; or the processes do not share the folder or store"
+            " may have executed what was approved; or the processes do not share the folder or"
+            " store"
             " given as kept_runs"
         )
     return state
