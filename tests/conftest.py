@@ -76,6 +76,7 @@ LONG = (
     "tests/rpc/test_auto_off.py",
     "tests/rpc/test_damaged_stats.py",
     "tests/rpc/test_erasure.py",
+    "tests/rpc/test_histories.py::test_pages_list_a_conversation_of_tasks_and_people",
     "tests/rpc/test_exit_in_time.py",
     "tests/rpc/test_round_trips.py",
     "tests/rpc/test_server_lifecycle.py",
