@@ -42,6 +42,8 @@ KINDS: Final = (
     "agent_cleared",
     "message_routed",
     "switch_suggested",
+    "task_foregrounded",
+    "task_parked",
     "switch_answered",
 )
 """The events that show a message's owner besides its turns."""
@@ -135,17 +137,23 @@ def _correct(messages: Sequence[_Message], events: Iterable[SessionEvent]) -> No
     offers: dict[str, _Message] = {}
     # The message of the offer that was accepted, and the revision: the chosen agent gets it again.
     accepted: tuple[_Message, int] | None = None
-    # A correction is of the message before it.
-    last: _Message | None = None
+    # A correction is of the message before it in the same task: by parked task, "" for the one that
+    # has the conversation.
+    lasts: dict[str, _Message | None] = {}
     for event in events:
+        place = event.parked_task_id
         match event.WhichOneof("kind"):
+            case "task_parked":
+                lasts[event.task_parked.task_id] = lasts.pop("", None)
+            case "task_foregrounded":
+                lasts[""] = lasts.pop(event.task_foregrounded.task_id, None)
             case "message_routed":
                 routed = by_request.get(event.message_routed.request_id)
                 if accepted is not None and routed is not None and accepted[1] == event.revision:
                     _repeat(accepted[0], routed)
-                    last = accepted[0]
+                    lasts[place] = accepted[0]
                 else:
-                    last = routed or last
+                    lasts[place] = routed or lasts.get(place)
             case "switch_suggested":
                 suggested = event.switch_suggested
                 if suggested.request_id in by_request:
@@ -160,9 +168,9 @@ def _correct(messages: Sequence[_Message], events: Iterable[SessionEvent]) -> No
                 elif offered_message is not None:
                     offered_message.owner = answered.from_agent_id
             case "agent_handoff":
-                if last is not None:
-                    _moved(last, event.agent_handoff)
+                _moved(lasts.get(place), event.agent_handoff)
             case "agent_cleared":
+                last = lasts.get(place)
                 if last is not None and event.agent_cleared.cause == AGENT_CLEAR_CAUSE_COMMAND:
                     last.is_uncertain = True
             case _:
@@ -175,9 +183,11 @@ def _repeat(offered: _Message, repeated: _Message) -> None:
     offered.answer, offered.is_uncertain = repeated.answer, repeated.is_uncertain
 
 
-def _moved(last: _Message, handoff: AgentHandoff) -> None:
+def _moved(last: _Message | None, handoff: AgentHandoff) -> None:
     """Correct the last message by a handoff that a user or an operator asked for."""
     made = handoff.handoff
+    if last is None:
+        return
     is_correction = made.initiator in (INITIATOR_USER, INITIATOR_OPERATOR)
     from_agent: Agent = getattr(made, "from")
     if is_correction and not handoff.turn_request_id and from_agent.agent_id == last.owner:

@@ -16,6 +16,7 @@ from agent_routing.v1 import (
     routing_service_pb2_grpc,
     turn_pb2,
 )
+from agent_routing.v1 import routing_service_pb2 as rpb
 from routing_service.analytics.stored_forms import HEAD
 from tests.rpc.live_service import (
     INTERLUDE,
@@ -277,6 +278,44 @@ async def test_figures_of_a_channel_and_of_a_tenant_are_apart(service):
     assert (await stats_of(service, tenant="acme")).user_messages == 1
     everywhere = await stats_of(service, tenant="*")
     assert (everywhere.user_messages, everywhere.sessions) == (4, 2)
+
+
+async def test_parked_tasks_are_counted_each_by_itself(tmp_path):
+    """Parking is no handoff, and the stay of the parked task's agent goes on when the task does."""
+    async with serving(tmp_path, DESK + "while_paused: park\n") as service:
+        chat = service.chat()
+
+        routed = await chat.say("I need sales")
+        handed = await chat.answer(routed.dispatch, **hand_to("sales"))
+        pauses = rpb.ApprovalNeededOutcome(prompt="Pay?")
+        one = await chat.answer(handed.next, approval_needed=pauses)
+        routed = await chat.say("something else")
+        handed = await chat.answer(routed.dispatch, **hand_to("support"))
+        await chat.answer(handed.next, "Try again.")
+        resumed = await service.call(
+            "ResumeTask",
+            rpb.ResumeTaskRequest(
+                user_id="ana", task_id=one.task_id, request_id=one.request_id, decision=1
+            ),
+        )
+        await chat.answer(resumed.dispatch, "It is paid.", **finish())
+        routed = await chat.say("thanks")
+        await chat.answer(routed.dispatch, "You are welcome.", **finish())
+        stats = await stats_of(service)
+    assert (stats.user_messages, stats.supervisor_calls_saved, stats.sessions) == (3, 1, 1)
+    assert pairs(stats) == {
+        ("front", "sales", "SUPERVISOR", "TRANSFER"): (1, 0, 0, 0),
+        ("front", "support", "SUPERVISOR", "TRANSFER"): (1, 0, 0, 0),
+    }
+    rows = agents(stats)
+    assert outcomes(rows["sales"]) == {"APPROVAL_NEEDED": 1, "COMPLETE": 1}
+    assert outcomes(rows["support"]) == {"PROCEED": 1, "COMPLETE": 1}
+    assert {name: (row.activations, row.stays, row.stay_turns) for name, row in rows.items()} == {
+        "front": (0, 0, 0),
+        "sales": (1, 1, 2),
+        "support": (1, 1, 2),
+    }
+    assert (stats.ping_pongs, stats.stuck) == (0, 0)
 
 
 async def test_conversation_that_goes_back_and_forth_is_seen(service):

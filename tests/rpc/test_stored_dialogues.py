@@ -117,6 +117,42 @@ def test_a_message_belongs_to_the_agent_that_it_was_for(run):
     assert asked == ["Which card is it?"]
 
 
+def test_a_correction_is_of_the_message_in_its_own_task(run, tmp_path):
+    """An operator hands a parked task on: the other task's message stays its agent's."""
+    agents = tmp_path / "parks.yaml"
+    agents.write_text(REGISTRY + "while_paused: park\n", encoding="utf-8")
+    with server_in_thread(agents, "memory:") as address:
+        client = Admin(address, fallback=None, timeout=30)
+        with client:
+
+            def answer(dispatch, outcome, text=""):
+                agent_id, request_id = dispatch.agent.agent_id, dispatch.request_id
+                return client.complete_turn("chat-1", request_id, agent_id, outcome, text=text)
+
+            def paused(text):
+                first = client.route(text, session_id="chat-1", user_id="ana")
+                handed = answer(first.dispatch, outcomes.handoff("billing"))
+                return answer(handed.next, outcomes.approval_needed("Pay?"), "I have asked.")
+
+            one = paused("one hundred back, please")
+            two = client.route("two hundred back, please", session_id="chat-1", user_id="ana")
+            handed = answer(two.dispatch, outcomes.handoff("billing"))
+            answer(handed.next, outcomes.proceed(), "On its way.")
+            resumed = client.resume_task(one.task_id, one.request_id, "APPROVE", user_id="ana")
+            answer(resumed.dispatch, outcomes.follow_up(), "To which account?")
+            client.set_active_agent(
+                "chat-1", "shipping", user_id="ana", task_id=one.task_id, initiator="OPERATOR"
+            )
+            code, out, _ = run("--reason", "replay", "--owner", "ana", at=address)
+    assert code == 0
+    (dialogue,) = read(out)
+    said = [(turn.text, turn.agent) for turn in dialogue.turns if turn.speaker == "user"]
+    assert said == [
+        ("one hundred back, please", "shipping"),
+        ("two hundred back, please", "billing"),
+    ]
+
+
 def test_a_value_has_one_pseudonym_in_a_conversation(run):
     """Also in the agents' answers; nothing that names the person or the session is left."""
     _, out, err = run("--reason", "replay", "--owner", "ana-7")
