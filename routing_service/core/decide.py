@@ -50,6 +50,7 @@ from routing_service.core.route_message import decide_route
 from routing_service.core.said import decide_of_people
 from routing_service.core.session import SessionState
 from routing_service.core.set_active_agent import decide_set_active
+from routing_service.core.strand_fold import with_own_history
 from routing_service.core.vocabulary import ClearScope
 
 
@@ -120,7 +121,15 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             return Decided(decision, case.origin or draft.before, draft.now_us)
         state = draft.state
     after = state if decision.events else draft.before
+    decision = _with_own_history(decision, state)
     return Decided(decision, after, draft.now_us, tuple(draft.active_after))
+
+
+def _with_own_history(decision: Decision, state: SessionState) -> Decision:
+    """Note in a dispatch whether it is sent with the turns of its task alone."""
+    if decision.dispatch is None or not state.has_work:
+        return decision
+    return replace(decision, events=with_own_history(decision.events, state))
 
 
 def _decide_own(draft: Draft, command: Expire | Abandon, facts: Facts, *, is_new: bool) -> Decision:

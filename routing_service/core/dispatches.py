@@ -12,7 +12,8 @@ class Dispatched(msgspec.Struct, frozen=True):
 
     root_request_id: of the message that the chain of requests began with. message_revision: the
     change that holds the message, 0 = the change of this event. makes_request: the request is new;
-    False for a handoff inside a turn, which keeps the turn's request.
+    False for a handoff inside a turn, which keeps the turn's request. own_history: the turns sent
+    along are those of its task alone.
     """
 
     request_id: str
@@ -22,6 +23,7 @@ class Dispatched(msgspec.Struct, frozen=True):
     locked: bool
     message_revision: int
     makes_request: bool = True
+    own_history: bool = False
 
 
 def dispatched_by(event: ev.Event) -> Dispatched | None:
@@ -29,7 +31,13 @@ def dispatched_by(event: ev.Event) -> Dispatched | None:
     match event:
         case ev.MessageRouted():
             return Dispatched(
-                event.request_id, event.agent_id, event.request_id, event.task_id, event.locked, 0
+                event.request_id,
+                event.agent_id,
+                event.request_id,
+                event.task_id,
+                event.locked,
+                0,
+                own_history=event.own_history,
             )
         case ev.AgentHandedOff() if event.dispatches:
             return Dispatched(
@@ -40,6 +48,7 @@ def dispatched_by(event: ev.Event) -> Dispatched | None:
                 event.locked,
                 event.message_revision,
                 makes_request=bool(event.child_request_id),
+                own_history=event.own_history,
             )
         case ev.TaskResumed():
             return Dispatched(
@@ -49,6 +58,7 @@ def dispatched_by(event: ev.Event) -> Dispatched | None:
                 event.task_id,
                 locked=False,
                 message_revision=event.message_revision,
+                own_history=event.own_history,
             )
         case _:
             return None

@@ -2,8 +2,7 @@
 
 Rule: an event holds all that its replay needs; fields are only ever added, with a default.
 
-They are msgspec structs rather than dataclasses: they are as cheap to make, stored bytes are small,
-and the library checks them when they are read. The tag is the stored kind.
+They are msgspec structs: cheap to make, small when stored, checked when read. The tag is the kind.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step of an agent's execution trace, as the agent reported it."""
+    """One step of an agent's execution trace. attempt: its lease; 0 = it came with the answer."""
 
     name: str
     kind: str = ""
@@ -48,7 +47,6 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
     start_us: int | None = None
     duration_us: int | None = None
     attempt: int = 0
-    """The lease under which it was reported; 0 = it came with the answer."""
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,11 +80,12 @@ class ProfileUpdated(
 class TaskCreated(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_created"
 ):
-    """A task began; messages join it until it is closed."""
+    """A task began; messages join it until it is closed. shared: others were open, see Task."""
 
     task_id: str
     expire_us: int | None = None
     metadata: Mapping[str, str] = msgspec.field(default_factory=dict)
+    shared: bool = False
 
 
 class TaskCompleted(
@@ -146,6 +145,7 @@ class TaskResumed(
     message_revision: int
     comment: str = ""
     previous_agent: str = ""
+    own_history: bool = False
 
 
 class ApprovalRequested(
@@ -252,8 +252,8 @@ class MessageRouted(
 
     text: without its command. previous_agent: the agent of the dispatch before this one.
     metadata: what the message adds to its task. confidence, topic_model: if its topic brought it
-    here, how sure the detector was, and the detector's version. topic: set if topic detection
-    judged the message. inbox: workers get the turn from inboxes, whichever agent has it (format 2).
+    here, the detector's probability and version. topic: set if detection judged it. inbox: workers
+    get the turn from inboxes (format 2). own_history: the turns sent along are of its task alone.
     """
 
     request_id: str
@@ -272,13 +272,13 @@ class MessageRouted(
     topic_model: str = ""
     topic: TopicTrace | None = None
     inbox: bool = False
+    own_history: bool = False
 
     @property
     def shown_reason(self) -> RouteReason:
         """Why the message went there.
 
-        Releases before TOPIC_UNSURE could not read that word, so it is stored as the reason of a
-        message without an active agent, which the supervisor gets too, beside the trace.
+        Older releases cannot read TOPIC_UNSURE, so another reason is stored beside the trace.
         """
         if self.topic is not None and self.topic.asked == WhenUnsure.SUPERVISOR.value:
             return RouteReason.TOPIC_UNSURE
@@ -451,6 +451,7 @@ class AgentHandedOff(
     kept: bool = False
     settles: bool = False
     to_person: bool = False
+    own_history: bool = False
 
     @property
     def hands_back(self) -> bool:
@@ -464,8 +465,7 @@ class AgentCleared(
 ):
     """The next message goes to the home agent.
 
-    cause: command | reset | clear | proceed | complete | timeout. sends_home, settles: as of a
-    handoff.
+    cause: command | reset | clear | proceed | complete | timeout. The rest: as of a handoff.
     """
 
     agent_id: str

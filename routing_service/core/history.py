@@ -33,10 +33,10 @@ class TurnRecord(msgspec.Struct, frozen=True):
     revision: the change that last changed the record: its answer's, or else its dispatch's.
     message_revision: the change that holds the user's text; has_message: it is filled in.
     answered_by: a later request, whose answer is for this one too. is_said: the agent said it while
-    a turn went on. outcome None, and none of these: unanswered. size_bytes: about its size in
-    memory and in an answer. shown: the record as bytes for answers, kept by rpc, b"" = not made
-    yet; see keep_shown. heard: the record as topic detection reads it, kept by that. Both are empty
-    again after a change of the record.
+    a turn went on. outcome None, and none of these: unanswered. parks: its answer paused its task,
+    and the task was parked. size_bytes: about its size in memory and in an answer. shown: the
+    record as bytes for answers, kept by rpc, b"" = not made yet; see keep_shown. heard: the record
+    as topic detection reads it, kept by that. Both are empty again after a change of the record.
     """
 
     position: tuple[int, int]
@@ -62,6 +62,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     is_abandoned: bool = False
     answered_by: str = ""
     is_said: bool = False
+    parks: bool = False
     size_bytes: int = 0
     shown: bytes = b""
     heard: list[Any] = msgspec.field(default_factory=list)
@@ -122,13 +123,18 @@ class HistoryFold:
         """The turns so far, in the order of their dispatches."""
         return list(self._records.values())
 
-    def latest(self, count: int, agent_id: str, *, but: str, after: int) -> list[TurnRecord]:
+    def latest(
+        self, count: int, agent_id: str, *, but: str, after: int, task_id: str = ""
+    ) -> list[TurnRecord]:
         """Return an agent's newest turns, "" for those of all agents, oldest first.
 
-        but: a request that is left out. after: only turns after this revision.
+        but: a request that is left out. after: only turns after this revision. task_id: only turns
+        of this task; "" = of every task.
         Every dispatch needs them, so this avoids interpreter steps per turn.
         """
         records = self._by_agent.get(agent_id, ()) if agent_id else self._records.values()
+        if task_id:
+            records = [record for record in records if record.task_id == task_id]
         found = list(islice(reversed(records), count + 1))
         # Nearly always the one left out is the newest, and occurs once.
         if found and found[0].request_id == but:
@@ -167,6 +173,8 @@ class HistoryFold:
                         self._put(changed(known, is_abandoned=True, revision=revision))
                 case ev.TurnAnswered():
                     self._answer_with(event, revision, now_us)
+                case ev.TaskParked(cause="paused"):
+                    self._note_parked(events, revision)
                 case MessageSaid():
                     self._put(_said(event, position, now_us))
                 case _:
@@ -178,6 +186,13 @@ class HistoryFold:
         if known is not None:
             later = event.answered_by
             self._put(changed(known, answered_by=later, revision=revision, complete_us=now_us))
+
+    def _note_parked(self, events: Iterable[ev.Event], revision: int) -> None:
+        for event in events:
+            if isinstance(event, ev.TaskPaused):
+                known = self._records.get((event.request_id, event.agent_id))
+                if known is not None:
+                    self._put(changed(known, parks=True, revision=revision))
 
     def message(self, revision: int) -> ev.MessageRouted | None:
         """Return the user's message of a change, if the fold still has it."""

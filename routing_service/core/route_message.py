@@ -396,7 +396,12 @@ def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -
         return latest.task_id
     task_id = wanted or draft.state.next_task_id or command.new_task_id
     draft.add(
-        ev.TaskCreated(task_id=task_id, expire_us=command.task_expire_us, metadata=command.metadata)
+        ev.TaskCreated(
+            task_id=task_id,
+            expire_us=command.task_expire_us,
+            metadata=command.metadata,
+            shared=draft.state.apart is not None and bool(draft.state.apart.parked),
+        )
     )
     return task_id
 

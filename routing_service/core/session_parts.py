@@ -101,13 +101,17 @@ def work_of_next(turn: OpenTurn) -> Work | None:
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The session's latest task. Its metadata is kept with the task's own row."""
+    """The session's latest task. Its metadata is kept with the task's own row.
+
+    shared: another task of the session was open at the same time.
+    """
 
     task_id: str
     status: TaskStatus
     create_us: int
     update_us: int
     expire_us: int | None = None
+    shared: bool = False
 
 
 class Approval(msgspec.Struct, frozen=True, omit_defaults=True):

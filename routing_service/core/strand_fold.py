@@ -58,6 +58,42 @@ def parked_views(state: SessionState) -> list[tuple[Strand, SessionState]]:
     return [(strand, _with(state, strand, apart_of(state))) for strand in apart_of(state).parked]
 
 
+def with_shared_tasks(state: SessionState) -> SessionState:
+    """Note in each open task that another one is open too: a task began next to parked ones."""
+    apart, task = apart_of(state), state.task
+    assert task is not None
+    parked = tuple(
+        replace(each, task=replace(each.task, shared=True)) if each.task else each
+        for each in apart.parked
+    )
+    return replace(state, task=replace(task, shared=True), apart=replace(apart, parked=parked))
+
+
+def has_own_history(state: SessionState, task_id: str) -> bool:
+    """Say whether the agents of a task are sent its own turns alone.
+
+    They are from the moment at which another task is open too, until the task is closed.
+    """
+    # A session in which a task was ever parked has had work; most messages pay only for this.
+    return state.has_work and any(
+        task.shared and task.task_id == task_id for task in open_or_last(state)
+    )
+
+
+def with_own_history(events: tuple[ev.Event, ...], state: SessionState) -> tuple[ev.Event, ...]:
+    """Note in the events of a change what their dispatches are sent with: a repeat gets the same.
+
+    state: after the change.
+    """
+    return tuple(
+        replace(event, own_history=True)
+        if isinstance(event, ev.MessageRouted | ev.AgentHandedOff | ev.TaskResumed)
+        and has_own_history(state, event.task_id)
+        else event
+        for event in events
+    )
+
+
 def seen_from(state: SessionState, task_id: str) -> SessionState:
     """Return the session as it is seen from a task; from the foreground if it is not parked."""
     strand = find_strand(state, task_id) if state.apart is not None else None

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core.session_parts import Approval, OpenTurn, Task, Work, work_of_next
+from routing_service.core.strand_fold import with_shared_tasks
 from routing_service.core.vocabulary import RouteReason, TaskStatus
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def evolve_task(
                 update_us=state.update_us,
                 expire_us=event.expire_us,
             )
-            return replace(state, task=task, next_task_id="")
+            state = replace(state, task=task, next_task_id="")
+            return with_shared_tasks(state) if event.shared else state
         case ev.TaskCompleted():
             return _with_task_status(state, event.task_id, TaskStatus.COMPLETED)
         case ev.TaskFailed():

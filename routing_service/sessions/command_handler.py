@@ -485,7 +485,7 @@ class CommandHandler:
         history: tuple[TurnRecord, ...] = ()
         if dispatch is not None:
             history = await self._history.past_turns(
-                hot, call, dispatch, state.revision, registry.home_agent_id
+                hot, call, dispatch, state, registry.home_agent_id
             )
         return Handled(
             answer,

@@ -1,7 +1,8 @@
 """What is sent along with a dispatch: the user's message and the agent's recent turns.
 
-Rule: the home agent sees every turn of the session, another agent only its own. A repeat gets the
-turns that its first answer had.
+Rule: the home agent sees every turn of the session, another agent only its own. In a task that was
+open at the same time as another one, both see only that task's. A repeat gets the turns that its
+first answer had.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from routing_service.core.identifiers import (
     HISTORY_TURNS_MAX,
 )
 from routing_service.core.registry import Registry
+from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import has_own_history
 from routing_service.sessions.calls import Call
 from routing_service.sessions.session_cache import HotSession
 from routing_service.sessions.turn_history import SCAN_CHANGES_MAX, TurnHistory
@@ -40,12 +43,17 @@ class DispatchHistory:
         self._registry = registry
 
     async def past_turns(
-        self, hot: HotSession, call: Call, dispatch: DispatchPlan, revision: int, home_id: str
+        self, hot: HotSession, call: Call, dispatch: DispatchPlan, state: SessionState, home_id: str
     ) -> tuple[TurnRecord, ...]:
-        """Return the turns that a new dispatch is sent with, oldest first. Raises StoreError."""
+        """Return the turns that a new dispatch is sent with, oldest first. Raises StoreError.
+
+        state: after the change that made the dispatch, or a later one.
+        """
         count = history_count(call, locked=dispatch.locked)
         if not count:
             return ()
+        revision = state.revision
+        task_id = dispatch.task_id if has_own_history(state, dispatch.task_id) else ""
         fold = hot.fold
         if fold is not None:
             # Look no further back than a read of the log does: a repeat, or a server that does not
@@ -56,6 +64,7 @@ class DispatchHistory:
                 "" if is_home else dispatch.agent_id,
                 but=dispatch.request_id,
                 after=revision - SCAN_CHANGES_MAX,
+                task_id=task_id,
             )
             complete = fold.have_messages(found)
             enough = len(found) == count or not fold.is_cut
@@ -68,6 +77,7 @@ class DispatchHistory:
             dispatch.agent_id,
             dispatch.request_id,
             locked=dispatch.locked,
+            task_id=task_id,
         )
 
     async def of_repeat(self, call: Call, revision: int, events: list[ev.Event]) -> Sent:
@@ -88,7 +98,13 @@ class DispatchHistory:
             count = history_count(call, locked=sent.locked)
             if count:
                 history = await self._as_of(
-                    call.key, revision, count, sent.agent_id, sent.request_id, locked=sent.locked
+                    call.key,
+                    revision,
+                    count,
+                    sent.agent_id,
+                    sent.request_id,
+                    locked=sent.locked,
+                    task_id=sent.task_id if sent.own_history else "",
                 )
         return message, history
 
@@ -108,11 +124,15 @@ class DispatchHistory:
         request_id: str,
         *,
         locked: bool,
+        task_id: str,
     ) -> tuple[TurnRecord, ...]:
+        """Read them from the log. task_id: only turns of this task; "" = of every task."""
         is_home = agent_id == self._registry().home_agent_id
 
         def is_shown(record: TurnRecord) -> bool:
-            return record.request_id != request_id and (is_home or record.agent_id == agent_id)
+            is_of_task = not task_id or record.task_id == task_id
+            is_of_agent = is_home or record.agent_id == agent_id
+            return record.request_id != request_id and is_of_agent and is_of_task
 
         return _within_bytes(
             await self._turns.as_of(key, revision, count, is_shown, must_find=locked)

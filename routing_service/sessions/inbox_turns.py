@@ -99,7 +99,7 @@ class InboxTurns:
             plan, message = await self._reads.open_dispatch(key, turn)
             call = Call(key, METHOD, "", b"", history_turns=history_turns)
             home_id = self._registry().home_agent_id
-            history = await self._history.past_turns(hot, call, plan, state.revision, home_id)
+            history = await self._history.past_turns(hot, call, plan, state, home_id)
         return WaitingTurn(state, turn, plan, message, history)
 
     async def waiting(

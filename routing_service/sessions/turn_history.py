@@ -285,6 +285,8 @@ class TurnHistory:
                 for event in decode_events(answer.events):
                     if isinstance(event, ev.TurnCompleted):
                         record = record.answered(event, answer.revision, answer.time_us)
+                    elif isinstance(event, ev.TaskParked) and event.cause == "paused":
+                        record = changed(record, parks=True)
         if record.has_message:
             return record
         message = fold.message(record.message_revision)

@@ -90,6 +90,36 @@ async def test_the_blocking_client_asks_too(office):
         assert await asyncio.to_thread(ask) == "one moment\n\nMonthly or quarterly?"
 
 
+async def test_ask_tells_the_user_that_the_task_was_parked(tmp_path):
+    """The worker got the notice with its answer; who asked gets it in the user's language."""
+    async with serving(tmp_path, OFFICE + "while_paused: park\n") as office:
+        address = office.server.address
+        worker = Worker(address)
+
+        @worker.agent("front")
+        async def front(turn):
+            if turn.text == "hello":
+                return "hello"
+            return Answer("I have asked.", outcomes.approval_needed("Pay?"))
+
+        def ask(text, **fields):
+            with agent_routing.Client(address) as blocking:
+                return blocking.ask(text, session_id="parks-1", user_id="ana", **fields)
+
+        async with serving_turns(worker), agent_routing.AsyncClient(address) as client:
+            given = {"session_id": "parks-1", "user_id": "ana", "request_id": fresh_id()}
+            asked = await client.ask("pay", **given)
+            assert asked.text == "I have asked."
+            assert asked.notice.startswith("Front desk is waiting for an approval. Until then")
+            assert (await client.ask("pay", **given)).notice == asked.notice
+            parts = [part async for part in client.ask_parts("pay", **given)]
+            assert parts[-1].asked.notice == asked.notice
+            blocking = await asyncio.to_thread(ask, "pay too", locale="es")
+            assert "espera una aprobación" in blocking.notice
+            assert (await asyncio.to_thread(ask, "hello")).notice == ""
+            assert (await asyncio.to_thread(ask, "/tasks")).notice == ""
+
+
 async def test_ask_again_with_the_same_request_waits_for_the_same_turn(office, client):
     """A caller that gave up, or was restarted, gets the answer; the message is not sent twice."""
     request_id = fresh_id()

@@ -329,3 +329,73 @@ async def test_a_claim_ends_when_the_person_who_stood_in_is_done(tmp_path):
             await chat.answer(handed.next, "Done.", **outcome)
             assert "claim_released" in await kinds(chat)
             assert not (await chat.status()).HasField("claim")
+
+
+def texts(dispatch):
+    """Return what a dispatch's history holds of the user's messages."""
+    return [turn.user_text for turn in dispatch.history]
+
+
+async def test_a_dispatch_is_sent_with_the_turns_of_its_own_task(service):
+    """From the moment at which two tasks are open until it is closed; repeats get the same."""
+    chat = service.chat()
+    await with_agent(chat, "refunds")  # Completed by the next message.
+    first = await chat.say("my invoice")
+    assert texts(first.dispatch) == ["I need refunds"] * 2
+    handed = await chat.answer(first.dispatch, **hand_to("refunds"))
+    asked = await chat.answer(handed.next, "I have asked.", **wants_approval())
+
+    hello = {"text": "when do you open?", "request_id": fresh_id()}
+    second = await chat.say(**hello)
+    assert second.dispatch.history == []
+    resumed = await resume(chat, asked.task_id, asked.request_id)
+    assert texts(resumed.dispatch) == ["my invoice"]
+    await chat.answer(resumed.dispatch, "It is paid.", **finish())
+    assert await statuses(chat) == {
+        **{task.task_id: "COMPLETED" for task in await chat.tasks()},
+        second.task_id: "RUNNING",
+    }
+    handed = await chat.answer(second.dispatch, **hand_to("refunds"))
+    assert texts(handed.next) == []
+    await chat.answer(handed.next, "Which of our shops?", **ask())
+    third = await chat.say("the old town's")
+    assert texts(third.dispatch) == ["when do you open?"]
+    await chat.answer(third.dispatch, "At nine.", **finish())
+
+    last = await chat.say("thank you")
+    assert texts(last.dispatch)[-3:] == ["my invoice", "when do you open?", "the old town's"]
+    assert len(texts(last.dispatch)) == 8
+    assert (await chat.say(**hello)).dispatch.history == []
+    again = await resume(chat, asked.task_id, asked.request_id)
+    assert again.dispatch.history == resumed.dispatch.history
+
+
+async def test_a_task_that_is_brought_forward_has_its_own_turns(service):
+    """What was said in the other one meanwhile is not sent along, from memory and from the log."""
+    chat = service.chat()
+    asked = await waiting(chat)
+    meanwhile = await chat.say("when do you open?")
+    await chat.answer(meanwhile.dispatch, "At nine.", **finish())
+    named = {"text": "and my money?", "task_id": asked.task_id, "request_id": fresh_id()}
+    forward = await chat.say(**named)
+    assert went(forward.dispatch) == ("refunds", "AWAITING_APPROVAL")
+    assert texts(forward.dispatch) == ["I need refunds"]
+    assert (await chat.say(**named)).dispatch.history == forward.dispatch.history
+
+
+async def test_the_notice_of_parking_is_shown_also_where_a_question_comes_forward(service):
+    """The same answer parks its task and leaves the conversation to another one's question."""
+    chat = service.chat()
+    asked = await waiting(chat)
+    routed = await chat.say("where is my parcel?")
+    handed = await chat.answer(routed.dispatch, **hand_to("orders"))
+    resumed = await resume(chat, asked.task_id, asked.request_id)
+    await chat.answer(resumed.dispatch, "To which account?", **ask())
+    parked = await chat.answer(handed.next, "I have asked too.", **wants_approval())
+    assert parked.notice.text.startswith("Orders is waiting for an approval.")
+    assert (parked.active_agent.agent_id, parked.locked) == ("refunds", True)
+    notices = {turn.agent_text: turn.notice for turn in await chat.turns() if turn.notice}
+    assert notices.keys() == {"I have asked.", "I have asked too."}
+    assert notices["I have asked too."] == parked.notice.text
+    newest = await chat.turns(order=pb.TURN_ORDER_NEWEST_FIRST, page_size=1)
+    assert newest[0].notice == ""

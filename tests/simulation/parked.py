@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core.commands import (
@@ -372,8 +373,12 @@ def _check_change(
     assert set(new) - set(old) <= parked, "a task was parked without an event"
     assert set(old) - set(new) <= brought | closed, "a parked task vanished"
     assert not (set(new) & closed), "a closed task is still parked"
+    begins = any(isinstance(event, ev.TaskCreated) for event in events)
     for task_id in set(old) & set(new) - chosen - brought:
-        assert new[task_id] == old[task_id], "a task changed that the change is not about"
+        strand = old[task_id]
+        if begins and strand.task is not None:
+            strand = replace(strand, task=replace(strand.task, shared=True))
+        assert new[task_id] == strand, "a task changed that the change is not about"
     marks = [event.task_id for event in events if isinstance(event, ev.StrandChosen)]
     assert all(marks[::2]), "a choice within a choice"
     assert not any(marks[1::2])

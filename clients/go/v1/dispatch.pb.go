@@ -151,7 +151,8 @@ type Dispatch struct {
 	// The handoff that led to this dispatch. Unset if there was none.
 	Handoff *Handoff `protobuf:"bytes,9,opt,name=handoff,proto3" json:"handoff,omitempty"`
 	// Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asks
-	// for.
+	// for. If another task of the session is open, or was open at the same time as this one, only
+	// turns of this task.
 	History []*Turn `protobuf:"bytes,10,rep,name=history,proto3" json:"history,omitempty"`
 	// Details of the reason, for logs. May be empty; its wording is not part of the contract.
 	ReasonDetail string `protobuf:"bytes,11,opt,name=reason_detail,json=reasonDetail,proto3" json:"reason_detail,omitempty"`

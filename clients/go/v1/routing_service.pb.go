@@ -429,8 +429,9 @@ type RouteRequest struct {
 	// of the characters allowed in ids. Stored with the session. Empty: unchanged.
 	Channel string `protobuf:"bytes,8,opt,name=channel,proto3" json:"channel,omitempty"`
 	// How many past turns to send in Dispatch.history; the newest are sent. The home agent gets all
-	// turns, another agent those in which it took part. -1 to 100. 0: the default, 20. -1: none,
-	// except that a locked agent always gets its history (then the default number).
+	// turns, another agent those in which it took part; see Dispatch.history for several open tasks.
+	// -1 to 100. 0: the default, 20. -1: none, except that a locked agent always gets its history
+	// (then the default number).
 	HistoryTurns int32 `protobuf:"varint,9,opt,name=history_turns,json=historyTurns,proto3" json:"history_turns,omitempty"`
 	// The revision that the caller expects; if the session has another one: ABORTED,
 	// REVISION_MISMATCH. 0: the session is new. Unset: not checked.

@@ -216,7 +216,11 @@ type Turn struct {
 	HandoffMessage string `protobuf:"bytes,18,opt,name=handoff_message,json=handoffMessage,proto3" json:"handoff_message,omitempty"`
 	// The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED), or with which the
 	// message went on when nobody claimed the conversation. Empty otherwise.
-	AnsweredBy    string `protobuf:"bytes,19,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
+	AnsweredBy string `protobuf:"bytes,19,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
+	// In ListTurns: what to show to the user after agent_text, in the session's language and with the
+	// agent's present name: that the answer parked its task until the approval. Empty otherwise, and
+	// in Dispatch.history.
+	Notice        string `protobuf:"bytes,20,opt,name=notice,proto3" json:"notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -384,6 +388,13 @@ func (x *Turn) GetAnsweredBy() string {
 	return ""
 }
 
+func (x *Turn) GetNotice() string {
+	if x != nil {
+		return x.Notice
+	}
+	return ""
+}
+
 // One step of an agent's work on a turn: a model call, a tool call, an intermediate result.
 //
 // An answer has at most 64 steps, 48 KiB in all serialised.
@@ -493,7 +504,7 @@ var File_agent_routing_v1_turn_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagent_routing/v1/turn.proto\x12\x10agent_routing.v1\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe7\x06\n" +
+	"\x1bagent_routing/v1/turn.proto\x12\x10agent_routing.v1\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xff\x06\n" +
 	"\x04Turn\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -520,7 +531,8 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\x0eoutcome_status\x18\x11 \x01(\x0e2\x1f.agent_routing.v1.OutcomeStatusR\routcomeStatus\x12'\n" +
 	"\x0fhandoff_message\x18\x12 \x01(\tR\x0ehandoffMessage\x12\x1f\n" +
 	"\vanswered_by\x18\x13 \x01(\tR\n" +
-	"answeredBy\"\xe8\x01\n" +
+	"answeredBy\x12\x16\n" +
+	"\x06notice\x18\x14 \x01(\tR\x06notice\"\xe8\x01\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +

@@ -44,6 +44,11 @@ class Asked:
         return "\n\n".join(text for text in texts if text)
 
     @property
+    def notice(self) -> str:
+        """What to show after the text: that the task was parked until its approval; or empty."""
+        return self.turns[-1].notice if self.turns else ""
+
+    @property
     def agent_id(self) -> str:
         """The agent that answered last; empty for a command."""
         return self.turns[-1].agent_id if self.turns else ""

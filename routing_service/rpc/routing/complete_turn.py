@@ -110,8 +110,7 @@ class CompleteTurnCalls:
         body = response.SerializeToString()
         if active is not None:
             body += framed(_ACTIVE, cards.card_bytes(active.agent_id, locale))
-        elif decision.reply is not None:
-            # A task that is parked leaves no active agent behind.
+        if decision.reply is not None:  # The task was parked; another one may have come forward.
             notice = reply_out(made, decision.reply, locale)
             body += framed(_NOTICE, notice.SerializeToString())
         dispatch = b""

@@ -27,6 +27,7 @@ from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.people import is_with_person
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import OpenTurn, SessionState, Task
+from routing_service.core.slash_commands import ReplySpec
 from routing_service.core.strand_fold import every_open_turn, open_or_last, parked_views
 from routing_service.core.strands import holder_of
 from routing_service.rpc import proto_mapping as pm
@@ -58,6 +59,7 @@ from routing_service.storage.row_content import task_status
 from routing_service.storage.store import SessionKey
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.texts.agent_instructions import InstructionWriter, handoff_targets
+from routing_service.texts.replies import render_reply
 
 TURNS_PAGE_DEFAULT: Final = 50
 TASKS_PAGE_DEFAULT: Final = 100
@@ -268,7 +270,7 @@ class SessionReads:
         registry = self._handler.registry
         agent_id = registry.resolve(request.agent_id) or request.agent_id
         rights.check_turns_of(access, registry, agent_id)
-        await self._handler.read(key, access)
+        state = (await self._handler.read(key, access)).stored
         if request.read_reason:
             operator = Operator(caller.tenant, caller.subject, record.trace_id)
             await self._text_reads.note(
@@ -288,7 +290,8 @@ class SessionReads:
         else:
             found = await turns.oldest_first(key, start or (0, -1), count + 1, wanted)
         seen = partial(self._sees_steps, caller)
-        return RpcAnswer(_turns_page(found, count, seen).SerializeToString())
+        told = partial(_notice, registry=registry, state=state)
+        return RpcAnswer(_turns_page(found, count, seen, told).SerializeToString())
 
     async def list_agents(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """List the registry's agents."""
@@ -478,16 +481,21 @@ def _heartbeat(revision: int) -> bytes:
 
 
 def _turns_page(
-    found: list[TurnRecord], count: int, seen: Callable[[str], bool]
+    found: list[TurnRecord],
+    count: int,
+    seen: Callable[[str], bool],
+    told: Callable[[TurnRecord], str],
 ) -> pb.ListTurnsResponse:
     """Return a page of at most count turns, or fewer if they are large.
 
-    seen: says whether the content of an agent's reported steps is shown.
+    seen: says whether the content of an agent's reported steps is shown. told: see _notice().
     """
     response = pb.ListTurnsResponse()
     total = 0
     for index, record in enumerate(found):
         turn = pm.turn_out(record, with_content=seen(record.agent_id))
+        if record.parks:
+            turn.notice = told(record)
         total += turn.ByteSize()
         if index == count or (index and total > PAGE_BYTES_MAX):
             last = found[index - 1]
@@ -495,6 +503,12 @@ def _turns_page(
             break
         response.turns.append(turn)
     return response
+
+
+def _notice(record: TurnRecord, *, registry: Registry, state: SessionState) -> str:
+    """Return what CompleteTurn told the user of a task that its answer parked."""
+    parked = ReplySpec("", "parked", agent_id=record.agent_id)
+    return render_reply(parked, registry, pm.locale_of(state), channel=state.channel).text
 
 
 def _targets_of(registry: Registry, from_agent_id: str, agents: Iterable[Agent]) -> list[Agent]:

@@ -158,7 +158,8 @@ class Dispatch(google.protobuf.message.Message):
     @property
     def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.turn_pb2.Turn]:
         """Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asks
-        for.
+        for. If another task of the session is open, or was open at the same time as this one, only
+        turns of this task.
         """
 
     @property

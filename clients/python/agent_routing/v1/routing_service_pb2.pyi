@@ -325,8 +325,9 @@ class RouteRequest(google.protobuf.message.Message):
     """
     history_turns: builtins.int
     """How many past turns to send in Dispatch.history; the newest are sent. The home agent gets all
-    turns, another agent those in which it took part. -1 to 100. 0: the default, 20. -1: none,
-    except that a locked agent always gets its history (then the default number).
+    turns, another agent those in which it took part; see Dispatch.history for several open tasks.
+    -1 to 100. 0: the default, 20. -1: none, except that a locked agent always gets its history
+    (then the default number).
     """
     expected_revision: builtins.int
     """The revision that the caller expects; if the session has another one: ABORTED,

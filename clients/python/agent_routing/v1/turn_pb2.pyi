@@ -150,6 +150,7 @@ class Turn(google.protobuf.message.Message):
     OUTCOME_STATUS_FIELD_NUMBER: builtins.int
     HANDOFF_MESSAGE_FIELD_NUMBER: builtins.int
     ANSWERED_BY_FIELD_NUMBER: builtins.int
+    NOTICE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request that the agent answers."""
     parent_request_id: builtins.str
@@ -187,6 +188,11 @@ class Turn(google.protobuf.message.Message):
     answered_by: builtins.str
     """The later request whose answer is for this one too (TURN_OUTCOME_ANSWERED), or with which the
     message went on when nobody claimed the conversation. Empty otherwise.
+    """
+    notice: builtins.str
+    """In ListTurns: what to show to the user after agent_text, in the session's language and with the
+    agent's present name: that the answer parked its task until the approval. Empty otherwise, and
+    in Dispatch.history.
     """
     @property
     def user_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
@@ -234,9 +240,10 @@ class Turn(google.protobuf.message.Message):
         outcome_status: Global___OutcomeStatus.ValueType = ...,
         handoff_message: builtins.str = ...,
         answered_by: builtins.str = ...,
+        notice: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["complete_time", b"complete_time", "create_time", b"create_time", "response_duration", b"response_duration"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "agent_items", b"agent_items", "agent_text", b"agent_text", "answered_by", b"answered_by", "complete_time", b"complete_time", "create_time", b"create_time", "from_agent_id", b"from_agent_id", "handoff_message", b"handoff_message", "outcome", b"outcome", "outcome_status", b"outcome_status", "parent_request_id", b"parent_request_id", "reason", b"reason", "request_id", b"request_id", "response_duration", b"response_duration", "revision", b"revision", "steps", b"steps", "task_id", b"task_id", "user_items", b"user_items", "user_text", b"user_text"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "agent_items", b"agent_items", "agent_text", b"agent_text", "answered_by", b"answered_by", "complete_time", b"complete_time", "create_time", b"create_time", "from_agent_id", b"from_agent_id", "handoff_message", b"handoff_message", "notice", b"notice", "outcome", b"outcome", "outcome_status", b"outcome_status", "parent_request_id", b"parent_request_id", "reason", b"reason", "request_id", b"request_id", "response_duration", b"response_duration", "revision", b"revision", "steps", b"steps", "task_id", b"task_id", "user_items", b"user_items", "user_text", b"user_text"]) -> None: ...
 
 Global___Turn: typing_extensions.TypeAlias = Turn
 

@@ -94,7 +94,8 @@ export type Dispatch = Message<"agent_routing.v1.Dispatch"> & {
 
   /**
    * Past turns that this agent may see, oldest first, as many as RouteRequest.history_turns asks
-   * for.
+   * for. If another task of the session is open, or was open at the same time as this one, only
+   * turns of this task.
    *
    * @generated from field: repeated agent_routing.v1.Turn history = 10;
    */

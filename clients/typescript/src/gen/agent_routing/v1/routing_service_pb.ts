@@ -109,8 +109,9 @@ export type RouteRequest = Message<"agent_routing.v1.RouteRequest"> & {
 
   /**
    * How many past turns to send in Dispatch.history; the newest are sent. The home agent gets all
-   * turns, another agent those in which it took part. -1 to 100. 0: the default, 20. -1: none,
-   * except that a locked agent always gets its history (then the default number).
+   * turns, another agent those in which it took part; see Dispatch.history for several open tasks.
+   * -1 to 100. 0: the default, 20. -1: none, except that a locked agent always gets its history
+   * (then the default number).
    *
    * @generated from field: int32 history_turns = 9;
    */
