@@ -37,6 +37,7 @@ async def test_the_page_goes_on_after_a_restart_without_lost_or_doubled_rows(mod
     url = f"http://{options['console_listen']}"
     session = f"{url}/?view=session&id=chat-a"
     steps = [
+        ["meet", "served"],
         ["open", url],
         ["wait", '.live[data-live="live"]'],
         ["wait", 'tr[data-session="chat-b"]'],
@@ -61,6 +62,8 @@ async def test_the_page_goes_on_after_a_restart_without_lost_or_doubled_rows(mod
     async with browsing(modules, tmp_path, steps) as ended:
         async with serving(tmp_path, "tax", **options) as live:
             finishing = asyncio.create_task(ended())
+            go_on = await met(tmp_path, "served", finishing)
+            go_on()
             for name in ("chat-a", "chat-b"):
                 chat = live.chat(name)
                 chat.profile = {"channel": "web"}
