@@ -25,9 +25,9 @@ __all__ = ["store_url"]
 SECONDS = float(os.environ.get("TORTURE_SECONDS", "180"))
 CONCURRENCY = 4
 LEASE_S = 4.0
-"""A turn is abandoned after five leases, whatever ended them. With 2 s, on a machine where the
-server's calls took 1 to 3 s for a while, leases lapsed whose workers lived: on Redis 2 of 256 turns
-were abandoned, most of their leases without a kill."""
+"""A turn is abandoned after five leases, whatever ended them. With 2 s, on a busy machine,
+leases lapsed whose workers lived: on Redis 2 of 256 turns were abandoned, most of their leases
+without a kill. In a later run calls that extend leases timed out, as the server was slow."""
 PAUSES_S = (1.0, 4.0)
 """Between two kills: a JVM and Node take seconds to start on a busy machine."""
 PARTS_LONG = 12
