@@ -56,6 +56,7 @@ machine that also ran engines and toolchains."""
 
 LONG = (
     "tests/clients/test_browser_chat.py",
+    "tests/clients/test_console_desk.py",
     "tests/clients/test_console_operations.py",
     "tests/clients/test_console_figures.py",
     "tests/clients/test_console_outages.py",

@@ -3,6 +3,7 @@
 import {
   type Agent,
   type AuditRecord,
+  ClaimReleaseCause,
   EventOrder,
   type GetSessionAtResponse,
   Initiator,
@@ -212,6 +213,12 @@ export function reasonOf(event: SessionEvent): string {
       return LockReleaseCause[kind.value.cause] ?? "";
     case "commandHandled":
       return kind.value.command;
+    case "claimed":
+      return kind.value.claimant;
+    case "claimReleased":
+      return [kind.value.claimant, ClaimReleaseCause[kind.value.cause]].join(" · ");
+    case "noteAdded":
+      return kind.value.author;
     default:
       return "";
   }

@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth.caller import Caller
-from routing_service.auth.rights import check_texts, reads_prompts
+from routing_service.auth.rights import check_texts, reads_prompts, reads_texts
 from routing_service.core.errors import RoutingError
 from routing_service.rpc.request_checks import parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer, StreamMethod, UnaryMethod
@@ -26,10 +26,17 @@ from routing_service.telemetry.call_record import CallRecord
 CONSOLE_CALLS: Final[Mapping[str, frozenset[str]]] = {
     "RoutingService": frozenset(
         {
+            "AddNote",
             "CancelTask",
+            "ClaimTurn",
             "ClearActiveAgent",
+            "CompleteTurn",
+            "KeepTurn",
             "ListAgents",
+            "ListNotes",
             "ListTurns",
+            "ListWaiting",
+            "ReleaseTurn",
             "ResumeTask",
             "SetActiveAgent",
             "Status",
@@ -62,13 +69,16 @@ SHOWN: Final = frozenset(
         # Ids and positions.
         "agent_id",
         "agent_ids",
+        "answered_by",
         "asker_agent_id",
         "cursor",
         "event_id",
         "from_agent_id",
         "home_agent_id",
+        "message_id",
         "next_page_token",
         "next_request_id",
+        "note_id",
         "owner",
         "parent_request_id",
         "previous_agent_id",
@@ -88,6 +98,10 @@ SHOWN: Final = frozenset(
         # Who called.
         "acting_for",
         "actor",
+        "author",
+        "claimant",
+        "released_from",
+        "taken_from",
         # How a session is addressed.
         "channel",
         "locale",
@@ -142,6 +156,8 @@ _SHOWS_TEXTS: Final[Mapping[str, _ShowsTexts]] = {
     "ListEvents": _says_why(admin_pb.ListEventsRequest),
     # What an approval is about is what its deciders decide on.
     "WatchApprovals": lambda caller, _data: reads_prompts(caller),
+    # Notes are of colleagues, for colleagues. There is no reason to give, so reading them is a right.
+    "ListNotes": lambda caller, _data: reads_texts(caller),
     # An export is whole, or refused: see _NEEDS_TEXTS.
     "ExportUser": lambda _caller, _data: True,
 }
