@@ -156,7 +156,7 @@ _SHOWS_TEXTS: Final[Mapping[str, _ShowsTexts]] = {
     "ListEvents": _says_why(admin_pb.ListEventsRequest),
     # What an approval is about is what its deciders decide on.
     "WatchApprovals": lambda caller, _data: reads_prompts(caller),
-    # Notes are of colleagues, for colleagues. There is no reason to give, so reading them is a right.
+    # A read of notes has no reason, so it needs the right alone.
     "ListNotes": lambda caller, _data: reads_texts(caller),
     # An export is whole, or refused: see _NEEDS_TEXTS.
     "ExportUser": lambda _caller, _data: True,

@@ -10,8 +10,9 @@ import pytest
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1 import admin_service_pb2_grpc, turn_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.server.bounds import Bounds
 from tests.clients.console_driver import browse
-from tests.rpc.live_service import hand_to
+from tests.rpc.live_service import hand_to, serving
 from tests.rpc.signed_in import bearer, serving_signed_in, token
 
 pytestmark = pytest.mark.timeout(600)
@@ -26,7 +27,20 @@ agents:
   - {id: front, name: Front desk}
   - {id: desk, name: Help desk, kind: human, color: "#0b57b0"}
   - {id: night, name: Night desk, kind: human}
+  - id: late
+    name: Late desk
+    kind: human
+    unclaimed_timeout: 1s
+    unclaimed_message: {en: Nobody is free right now.}
 """
+
+
+SWEEPING = {"expiry_sweep": True, "bounds": Bounds(sweep_interval_s=0.1)}
+
+
+def time_us():
+    """The real time: the page shows how long something has waited."""
+    return time.time_ns() // 1_000
 
 
 async def handed_over(live, session_id, user, agent_id):
@@ -44,12 +58,13 @@ async def handed_over(live, session_id, user, agent_id):
 async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
     """By mouse and keyboard; only own agents; texts for a reason; takeovers leave a note."""
     async with serving_signed_in(
-        tmp_path, SHOP, console_listen="127.0.0.1:0", clock=lambda: time.time_ns() // 1_000
+        tmp_path, SHOP, console_listen="127.0.0.1:0", clock=time_us, **SWEEPING
     ) as live:
         for session_id, user, agent_id in (
             ("parcel-1", "ana", "desk"),
             ("parcel-2", "eva", "desk"),
             ("night-1", "leo", "night"),
+            ("late-1", "mia", "late"),
         ):
             await handed_over(live, session_id, user, agent_id)
         cleo = bearer(token("agent", agents=("desk",), subject="cleo"))
@@ -142,6 +157,11 @@ async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
                 ["text", 'section[aria-label="What happened"] summary'],
                 ["text", ".turns"],
                 ["shot", "console-desk-session"],
+                # What was not claimed in time.
+                ["open", f"{live.server.console_url}/?view=session&id=late-1"],
+                ["wait", 'summary:has-text("RETURNED")'],
+                ["text", 'section[aria-label="What happened"] summary'],
+                ["text", ".turns"],
             ],
         )
         operator = bearer(token("admin", subject="sam"))
@@ -154,7 +174,9 @@ async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
             admin_pb.ListEventsRequest(kinds=["operator_act"]), metadata=operator
         )
     assert seen["mistakes"] == []
-    inbox, query, refused, said, axe, is_open, *looks, happened, masked = seen["results"]
+    inbox, query, refused, said, axe, is_open, *looks, happened, masked, returned, told = seen[
+        "results"
+    ]
     assert "parcel-1" in inbox[0]
     assert "claimed by cleo" in inbox[0]
     assert "night-1" not in inbox[0]
@@ -167,11 +189,15 @@ async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
     assert is_open is False
     assert looks == [[], 0, []]
     kinds = " | ".join(happened)
-    assert "claimed Help desk bea" in kinds
-    assert "message said Help desk" in kinds
-    assert "note added Help desk bea" in kinds
-    assert "claim released Help desk bea · RELEASED" in kinds
+    assert "claimed H Help desk bea" in kinds
+    assert "message said H Help desk" in kinds
+    assert "note added H Help desk bea" in kinds
+    assert "claim released H Help desk bea · RELEASED" in kinds
     assert "One moment." not in masked[0]
+    back = [each for each in returned if "RETURNED" in each]
+    assert "L Late desk → F Front desk" in back[0]
+    assert "message said L Late desk" in " | ".join(returned)
+    assert "Late desk said without ending the turn" in told[0]
     assert not status.HasField("active_agent")
     assert not status.HasField("claim")
     texts = {turn.outcome: turn.agent_text for turn in listed.turns}
@@ -179,4 +205,38 @@ async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
     assert texts[turn_pb2.TURN_OUTCOME_PROCEED] == "It is on its way."
     assert [(each.actor, each.event.operator_act.reason) for each in acts.records] == [
         ("bea", "order 17")
+    ]
+
+
+async def test_without_sign_in_the_person_gives_a_name(modules, tmp_path):
+    """Claims and notes need one; another name takes over."""
+    async with serving(tmp_path, SHOP, console_listen="127.0.0.1:0", clock=time_us) as live:
+        chat = live.chat("parcel-1", user_id="ana")
+        routed = await chat.say(SECRET)
+        await chat.answer(routed.dispatch, "", **hand_to("desk"))
+        seen = await browse(
+            modules,
+            tmp_path,
+            [
+                ["open", f"{live.server.console_url}/?view=desk&agent=desk&id=parcel-1"],
+                ["wait", "button[name=claim]"],
+                ["enabled", "button[name=claim]"],
+                ["fill", "input[name=person]", "bea"],
+                ["click", "button[name=claim]"],
+                ["wait", ".claim:has-text('claimed by bea')"],
+                ["count", "button[name=take-over]"],
+                ["fill", "input[name=person]", "cleo"],
+                ["fill", "input[name=take-over-why]", "bea asked me to"],
+                ["click", "button[name=take-over]"],
+                ["wait", ".claim:has-text('claimed by cleo')"],
+                ["axe"],
+            ],
+        )
+        notes = await live.stub.ListNotes(
+            pb.ListNotesRequest(session_id="parcel-1", agent_id="desk"), timeout=20
+        )
+    assert seen["results"] == [False, 0, []]
+    assert seen["mistakes"] == []
+    assert [(each.author, each.text) for each in notes.notes] == [
+        ("cleo", "Taken over from bea: bea asked me to")
     ]

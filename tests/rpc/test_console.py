@@ -306,6 +306,62 @@ async def test_texts_are_sent_for_a_reason_to_those_who_may_read_them(tmp_path):
         assert status == http.client.BAD_REQUEST
 
 
+async def test_people_see_names_and_texts_by_their_rights(tmp_path):
+    """The desk: the inbox without texts, notes for readers, answers by the agent's people alone."""
+    registry = """
+api_version: agent_routing/v1
+version: shop-1
+supervisor: front
+agents: [{id: front, name: Front}, {id: desk, name: Desk, kind: human}]
+"""
+    async with serving_signed_in(tmp_path, registry, console_listen="127.0.0.1:0") as live:
+        page = Page(live.server.console_url)
+        own = {"agents": ("desk",), "subject": "bea"}
+        bea, reader = token("agent", **own), token("agent", "read_words", **own)
+        request = routing_service_pb2.RouteRequest(session_id="s", text=SECRET)
+        said = bearer(token("route", user="ana"))
+        routed = await live.stub.Route(request, metadata=said, timeout=20)
+        handed = routing_service_pb2.CompleteTurnRequest(
+            session_id="s", request_id=routed.request_id, agent_id="front", **hand_to("desk")
+        )
+        runtime = bearer(token("agent", agents=("front",)))
+        waits = (await live.stub.CompleteTurn(handed, metadata=runtime, timeout=20)).next.request_id
+
+        async def call(rpc, who=bea, **fields):
+            given = {"sessionId": "s", "agentId": "desk"} | fields
+            body = json.dumps({name: value for name, value in given.items() if value is not None})
+            return await page.post("RoutingService", rpc, body, bearer=who)
+
+        turn = {"requestId": waits, "text": SECRET, "proceed": {}}
+        for rpc, fields in (
+            ("ListWaiting", {"sessionId": None}),
+            ("ClaimTurn", {}),
+            ("ReleaseTurn", {}),
+            ("ListNotes", {}),
+            ("AddNote", {"text": SECRET}),
+            ("KeepTurn", {"requestId": waits, "say": SECRET}),
+            ("CompleteTurn", turn),
+        ):
+            _, refused = await call(rpc, token("agent", agents=("front",)), **fields)
+            assert refused["code"] == "permission_denied", rpc
+        _, claimed = await call("ClaimTurn")
+        assert claimed["claim"]["claimant"] == "bea"
+        assert (await call("AddNote", text=SECRET))[0] == http.client.OK
+        _, inbox = await call("ListWaiting", reader, sessionId=None)
+        assert inbox["entries"][0]["claim"]["claimant"] == "bea"
+        assert SECRET not in json.dumps(inbox)
+        _, hidden = await call("ListNotes")
+        assert (hidden["notes"][0]["author"], "text" in hidden["notes"][0]) == ("bea", False)
+        _, shown = await call("ListNotes", reader)
+        assert shown["notes"][0]["text"] == SECRET
+        assert inbox["entries"][0]["openRequests"][-1]["requestId"] == waits
+        for who in (token("admin", "read_words"), token("agent", agents=("desk",), subject="eva")):
+            status, _ = await call("CompleteTurn", who, **turn)
+            assert status >= http.client.BAD_REQUEST
+        status, done = await call("CompleteTurn", **turn)
+        assert (status, SECRET in json.dumps(done)) == (http.client.OK, False)
+
+
 async def test_an_act_is_done_by_its_own_page_alone(tmp_path):
     """A stranger's page cannot move a conversation, also where callers do not sign in."""
     async with opened(tmp_path) as (live, page):
