@@ -276,7 +276,7 @@ const pt: Texts = {
   lastWhy: "Última decisão",
   nextTo: "a próxima mensagem vai para",
   hidden: "texto oculto",
-  saidBefore: "dito sem terminar o turno",
+  saidBefore: "enviado sem terminar o turno",
   noText: "(sem texto)",
   open: "ainda sem resposta",
   whyTexts: "Por que lê os textos? Fica registrado.",
