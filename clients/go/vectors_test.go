@@ -346,6 +346,11 @@ func (p *playing) call(step step) result {
 			return c.AllTasks(ctx, request)
 		})
 	}
+	if step.Pages == "all" && step.RPC == "ListWaiting" {
+		return allPages(p, step, &v1.ListWaitingRequest{}, "entries", func(request *v1.ListWaitingRequest) iter.Seq2[*v1.WaitingConversation, error] {
+			return c.AllWaiting(ctx, request)
+		})
+	}
 	if step.Pages == "all" {
 		return allPages(p, step, &v1.ListTurnsRequest{}, "turns", func(request *v1.ListTurnsRequest) iter.Seq2[*v1.Turn, error] {
 			return c.AllTurns(ctx, request)
@@ -372,6 +377,18 @@ func (p *playing) call(step step) result {
 		return callWith(ctx, p, step, &v1.ListTurnsRequest{}, c.ListTurns)
 	case "ListAgents":
 		return callWith(ctx, p, step, &v1.ListAgentsRequest{}, c.ListAgents)
+	case "ListWaiting":
+		return callWith(ctx, p, step, &v1.ListWaitingRequest{}, c.ListWaiting)
+	case "ClaimTurn":
+		return callWith(ctx, p, step, &v1.ClaimTurnRequest{}, c.ClaimTurn)
+	case "ReleaseTurn":
+		return callWith(ctx, p, step, &v1.ReleaseTurnRequest{}, c.ReleaseTurn)
+	case "KeepTurn":
+		return callWith(ctx, p, step, &v1.KeepTurnRequest{}, c.Say)
+	case "AddNote":
+		return callWith(ctx, p, step, &v1.AddNoteRequest{}, c.AddNote)
+	case "ListNotes":
+		return callWith(ctx, p, step, &v1.ListNotesRequest{}, c.ListNotes)
 	}
 	return result{err: fmt.Errorf("no such step: %+v", step)}
 }

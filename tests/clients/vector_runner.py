@@ -50,6 +50,12 @@ METHODS = {
     "ListTurns": "list_turns_page",
     "ListAgents": "list_agents",
     "WatchSession": "watch_session",
+    "ListWaiting": "list_waiting_page",
+    "ClaimTurn": "claim_turn",
+    "ReleaseTurn": "release_turn",
+    "KeepTurn": "say",
+    "AddNote": "add_note",
+    "ListNotes": "list_notes",
 }
 # Fields that a Python caller gives by position: given also where the vector leaves them out.
 POSITIONAL = {
@@ -63,7 +69,18 @@ POSITIONAL = {
     "ListTasks": ("session_id",),
     "ListTurns": ("session_id",),
     "WatchSession": ("session_id",),
+    "ListWaiting": ("agent_id",),
+    "ClaimTurn": ("session_id", "agent_id"),
+    "ReleaseTurn": ("session_id", "agent_id"),
+    "KeepTurn": ("session_id", "agent_id"),
+    "AddNote": ("session_id", "text"),
+    "ListNotes": ("session_id",),
 }
+
+# Arguments that have another name than their field.
+ARGUMENTS = {("KeepTurn", "say"): "text"}
+# Fields of the lists whose name is not the call's.
+ENTRIES = {"ListWaiting": "entries"}
 
 
 def scenarios() -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -132,7 +149,8 @@ def arguments(rpc: str, request: Mapping[str, Any]) -> dict[str, Any]:
     for described, value in message.ListFields():
         outcome = described.containing_oneof
         is_outcome = outcome is not None and outcome.name == "outcome"
-        given["outcome" if is_outcome else described.name] = _argument(described, value)
+        name = "outcome" if is_outcome else ARGUMENTS.get((rpc, described.name), described.name)
+        given[name] = _argument(described, value)
     return given
 
 
@@ -242,7 +260,7 @@ class Scenario:
         given = arguments(rpc, self.filled(step["request"]))
         if step.get("pages") == "all":
             listed = getattr(self.client, METHODS[rpc].removesuffix("_page"))
-            key = rpc.removeprefix("List").lower()
+            key = ENTRIES.get(rpc, rpc.removeprefix("List").lower())
             return {key: [plain(each) async for each in listed(**given)]}
         info = agent_routing.CallInfo()
         if "timeout_s" in step:

@@ -20,8 +20,12 @@ import {
 import { Circuit } from "./circuit.js";
 import { RoutingError, Unavailable } from "./errors.js";
 import {
+  AddNoteRequestSchema,
+  type AddNoteResponse,
   CancelTaskRequestSchema,
   type CancelTaskResponse,
+  ClaimTurnRequestSchema,
+  type ClaimTurnResponse,
   ClearActiveAgentRequestSchema,
   type ClearActiveAgentResponse,
   CompleteTurnRequestSchema,
@@ -33,10 +37,16 @@ import {
   type ListAgentsResponse,
   ListApprovalsRequestSchema,
   type ListApprovalsResponse,
+  ListNotesRequestSchema,
+  type ListNotesResponse,
   ListTasksRequestSchema,
   type ListTasksResponse,
   ListTurnsRequestSchema,
   type ListTurnsResponse,
+  ListWaitingRequestSchema,
+  type ListWaitingResponse,
+  ReleaseTurnRequestSchema,
+  type ReleaseTurnResponse,
   ReportDegradedRequestSchema,
   type ReportDegradedResponse,
   ResumeTaskRequestSchema,
@@ -48,6 +58,7 @@ import {
   StatusRequestSchema,
   type StatusResponse,
   type WaitingApproval,
+  type WaitingConversation,
   WatchApprovalsRequestSchema,
   WatchInboxRequestSchema,
   WatchSessionRequestSchema,
@@ -63,11 +74,14 @@ import { type Place, Replicas } from "./replicas.js";
 import {
   type AskFields,
   type CancelTaskFields,
+  type ClaimTurnFields,
   type ClearActiveAgentFields,
   type CompleteTurnFields,
   type Fields,
   type KeepTurnFields,
+  type ReleaseTurnFields,
   type RouteFields,
+  type SayFields,
   type SetActiveAgentFields,
   type WatchFields,
   withRevision,
@@ -81,11 +95,14 @@ import { AWAY_MS_DEFAULT, watchChanges, watchMessages } from "./watch.js";
 export type {
   AskFields,
   CancelTaskFields,
+  ClaimTurnFields,
   ClearActiveAgentFields,
   CompleteTurnFields,
   Fields,
   KeepTurnFields,
+  ReleaseTurnFields,
   RouteFields,
+  SayFields,
   SetActiveAgentFields,
   WatchFields,
 } from "./requestFields.js";
@@ -521,6 +538,113 @@ export class RoutingClient {
     const request = create(WatchInboxRequestSchema, fields);
     const { awayMsMax = Number.POSITIVE_INFINITY } = options;
     return watchTurns(this.#settings, request, awayMsMax, options);
+  }
+
+  /**
+   * Returns one page of what waits in the inbox of an agent of kind human, the longest waiting first.
+   * A page may be short while more follow.
+   */
+  async listWaitingPage(fields: Fields<typeof ListWaitingRequestSchema>, options: CallOptions = {}): Promise<ListWaitingResponse> {
+    return await call(
+      this.#settings,
+      "ListWaiting",
+      create(ListWaitingRequestSchema, fields),
+      (stub, sent, more) => stub.routing.listWaiting(sent, more),
+      options,
+    );
+  }
+
+  /** Iterates over everything that waits in the inbox of an agent of kind human. */
+  listWaiting(
+    fields: Omit<Fields<typeof ListWaitingRequestSchema>, "pageToken">,
+    options: CallOptions = {},
+  ): AsyncGenerator<WaitingConversation, void, void> {
+    return overPages(
+      (pageToken) => this.listWaitingPage({ ...fields, pageToken }, options),
+      (page) => page.entries,
+    );
+  }
+
+  /**
+   * Claims a conversation for the person who calls; with takeOver also from another person.
+   *
+   * claimant: required without sign-in. Throws Claimed, NothingToClaim, StoreFormat, UnknownSession,
+   * UnknownAgent, and the errors of every change.
+   */
+  async claimTurn(fields: ClaimTurnFields, options: CallOptions = {}): Promise<ClaimTurnResponse> {
+    return await call(
+      this.#settings,
+      "ClaimTurn",
+      create(ClaimTurnRequestSchema, {
+        ...withRevision(fields),
+        requestId: fields.requestId || newUuid7(),
+      }),
+      (stub, sent, more) => stub.routing.claimTurn(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Gives a claim up; the conversation waits again.
+   *
+   * claimant: required without sign-in. Throws Claimed, UnknownSession, UnknownAgent, and the errors of
+   * every change.
+   */
+  async releaseTurn(fields: ReleaseTurnFields, options: CallOptions = {}): Promise<ReleaseTurnResponse> {
+    return await call(
+      this.#settings,
+      "ReleaseTurn",
+      create(ReleaseTurnRequestSchema, {
+        ...withRevision(fields),
+        requestId: fields.requestId || newUuid7(),
+      }),
+      (stub, sent, more) => stub.routing.releaseTurn(sent, more),
+      options,
+    );
+  }
+
+  /**
+   * Says something to the user without ending the turn.
+   *
+   * requestId: the open request; for people without one, taskId. messageId: a repeat with it says
+   * nothing twice; one is made. The answer's status is REQUEST_NOT_OPEN if the turn is over, or the
+   * conversation is with others. Throws Claimed, StoreFormat, UnknownSession, UnknownAgent, and the
+   * errors of every change.
+   */
+  async say(fields: SayFields, options: CallOptions = {}): Promise<KeepTurnResponse> {
+    const { text, ...others } = fields;
+    const messageId = fields.messageId || newUuid7();
+    return await this.keepTurn({ ...others, say: text, messageId }, options);
+  }
+
+  /**
+   * Notes something about a conversation for other people; users never get it.
+   *
+   * agentId: for which the person works; required except for operators. author: required without
+   * sign-in. Throws StoreFormat, UnknownSession, UnknownTask, and the errors of every change.
+   */
+  async addNote(fields: Fields<typeof AddNoteRequestSchema>, options: CallOptions = {}): Promise<AddNoteResponse> {
+    return await call(
+      this.#settings,
+      "AddNote",
+      create(AddNoteRequestSchema, {
+        ...fields,
+        requestId: fields.requestId || newUuid7(),
+      }),
+      (stub, sent, more) => stub.routing.addNote(sent, more),
+      options,
+    );
+  }
+
+  /** Returns the latest notes about a conversation, at most 32, the oldest first. */
+  async listNotes(fields: Fields<typeof ListNotesRequestSchema>, options: CallOptions = {}): Promise<ListNotesResponse> {
+    return await call(
+      this.#settings,
+      "ListNotes",
+      create(ListNotesRequestSchema, fields),
+      (stub, sent, more) => stub.routing.listNotes(sent, more),
+      options,
+    );
   }
 
   /** Returns one page of what waits for an approval in all sessions of the tenant, oldest first. */

@@ -3,9 +3,11 @@
 import type { DescMessage, MessageInitShape } from "@bufbuild/protobuf";
 import type {
   CancelTaskRequestSchema,
+  ClaimTurnRequestSchema,
   ClearActiveAgentRequestSchema,
   CompleteTurnRequestSchema,
   KeepTurnRequestSchema,
+  ReleaseTurnRequestSchema,
   RouteRequestSchema,
   SetActiveAgentRequestSchema,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
@@ -40,6 +42,15 @@ export type KeepTurnFields = Omit<Fields<typeof KeepTurnRequestSchema>, "act"> &
   extendMs?: number;
   /** Give the turn back, to any worker. */
   release?: boolean;
+};
+export type ClaimTurnFields = WithRevision<typeof ClaimTurnRequestSchema>;
+export type ReleaseTurnFields = WithRevision<typeof ReleaseTurnRequestSchema>;
+export type SayFields = Pick<
+  Fields<typeof KeepTurnRequestSchema>,
+  "sessionId" | "userId" | "agentId" | "requestId" | "taskId" | "messageId"
+> & {
+  /** What the user gets. */
+  text: string;
 };
 export type WatchFields = {
   sessionId: string;

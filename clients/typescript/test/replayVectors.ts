@@ -233,6 +233,12 @@ const REQUESTS = {
   ListTasks: v1.ListTasksRequestSchema,
   ListTurns: v1.ListTurnsRequestSchema,
   ListAgents: v1.ListAgentsRequestSchema,
+  ListWaiting: v1.ListWaitingRequestSchema,
+  ClaimTurn: v1.ClaimTurnRequestSchema,
+  ReleaseTurn: v1.ReleaseTurnRequestSchema,
+  KeepTurn: v1.KeepTurnRequestSchema,
+  AddNote: v1.AddNoteRequestSchema,
+  ListNotes: v1.ListNotesRequestSchema,
 };
 const SCHEMAS = new Map<string, DescMessage>(
   [
@@ -246,6 +252,13 @@ const SCHEMAS = new Map<string, DescMessage>(
     v1.ListTasksResponseSchema,
     v1.ListTurnsResponseSchema,
     v1.ListAgentsResponseSchema,
+    v1.ListWaitingResponseSchema,
+    v1.ClaimTurnResponseSchema,
+    v1.ReleaseTurnResponseSchema,
+    v1.KeepTurnResponseSchema,
+    v1.AddNoteResponseSchema,
+    v1.ListNotesResponseSchema,
+    v1.WaitingConversationSchema,
     v1.RouteResponseSchema,
     v1.ChangeSchema,
     v1.TaskSchema,
@@ -356,13 +369,10 @@ class Scenario {
       ...(step.timeout_s === undefined ? {} : { timeoutMs: step.timeout_s * 1000 }),
     };
     if (step.pages === "all") {
-      const pages =
-        rpc === "ListTasks"
-          ? client.listTasks(this.#request(REQUESTS.ListTasks, given))
-          : client.listTurns(this.#request(REQUESTS.ListTurns, given));
       const all: JsonValue[] = [];
-      for await (const each of pages) all.push(plain(each));
-      return { [rpc === "ListTasks" ? "tasks" : "turns"]: all };
+      const { name, entries } = this.#pages(rpc ?? "", given);
+      for await (const each of entries) all.push(plain(each));
+      return { [name]: all };
     }
     const begunMs = performance.now();
     const answer = await this.#send(rpc ?? "", given, options);
@@ -376,6 +386,24 @@ class Scenario {
       throw new Mismatch(`replayed: expected ${replayed}, got ${info.replayed}`);
     }
     return answer;
+  }
+
+  #pages(
+    rpc: string,
+    given: Plain | undefined,
+  ): { name: string; entries: AsyncIterable<v1.Task | v1.Turn | v1.WaitingConversation> } {
+    const client = this.#client;
+    switch (rpc) {
+      case "ListTasks":
+        return { name: "tasks", entries: client.listTasks(this.#request(REQUESTS.ListTasks, given)) };
+      case "ListWaiting":
+        return {
+          name: "entries",
+          entries: client.listWaiting(this.#request(REQUESTS.ListWaiting, given)),
+        };
+      default:
+        return { name: "turns", entries: client.listTurns(this.#request(REQUESTS.ListTurns, given)) };
+    }
   }
 
   async #send(
@@ -410,6 +438,20 @@ class Scenario {
         return await client.listTurnsPage(this.#request(REQUESTS.ListTurns, given), options);
       case "ListAgents":
         return await client.listAgents(this.#request(REQUESTS.ListAgents, given), options);
+      case "ListWaiting":
+        return await client.listWaitingPage(this.#request(REQUESTS.ListWaiting, given), options);
+      case "ClaimTurn":
+        return await client.claimTurn(this.#request(REQUESTS.ClaimTurn, given), options);
+      case "ReleaseTurn":
+        return await client.releaseTurn(this.#request(REQUESTS.ReleaseTurn, given), options);
+      case "KeepTurn": {
+        const { say: text, ...others } = this.#request(REQUESTS.KeepTurn, given);
+        return await client.say({ ...others, text }, options);
+      }
+      case "AddNote":
+        return await client.addNote(this.#request(REQUESTS.AddNote, given), options);
+      case "ListNotes":
+        return await client.listNotes(this.#request(REQUESTS.ListNotes, given), options);
       default:
         throw new Error(`no such rpc: ${rpc}`);
     }

@@ -1,7 +1,11 @@
 package agentrouting;
 
+import agentrouting.v1.AddNoteRequest;
+import agentrouting.v1.AddNoteResponse;
 import agentrouting.v1.CancelTaskRequest;
 import agentrouting.v1.CancelTaskResponse;
+import agentrouting.v1.ClaimTurnRequest;
+import agentrouting.v1.ClaimTurnResponse;
 import agentrouting.v1.ClearActiveAgentRequest;
 import agentrouting.v1.ClearActiveAgentResponse;
 import agentrouting.v1.CompleteTurnRequest;
@@ -12,10 +16,16 @@ import agentrouting.v1.ListAgentsRequest;
 import agentrouting.v1.ListAgentsResponse;
 import agentrouting.v1.ListApprovalsRequest;
 import agentrouting.v1.ListApprovalsResponse;
+import agentrouting.v1.ListNotesRequest;
+import agentrouting.v1.ListNotesResponse;
 import agentrouting.v1.ListTasksRequest;
 import agentrouting.v1.ListTasksResponse;
 import agentrouting.v1.ListTurnsRequest;
 import agentrouting.v1.ListTurnsResponse;
+import agentrouting.v1.ListWaitingRequest;
+import agentrouting.v1.ListWaitingResponse;
+import agentrouting.v1.ReleaseTurnRequest;
+import agentrouting.v1.ReleaseTurnResponse;
 import agentrouting.v1.ReportDegradedRequest;
 import agentrouting.v1.ReportDegradedResponse;
 import agentrouting.v1.ResumeTaskRequest;
@@ -29,6 +39,7 @@ import agentrouting.v1.StatusRequest;
 import agentrouting.v1.StatusResponse;
 import agentrouting.v1.Task;
 import agentrouting.v1.WaitingApproval;
+import agentrouting.v1.WaitingConversation;
 import agentrouting.v1.WatchApprovalsRequest;
 import agentrouting.v1.WatchSessionRequest;
 import com.google.protobuf.Message;
@@ -491,6 +502,103 @@ public final class RoutingClient implements AutoCloseable {
   /** Watches what waits for an approval, and then what begins, changes and ends. Close it. */
   public ApprovalWatch watchApprovals(WatchApprovalsRequest request, Duration awayTimeout) {
     return new ApprovalWatch(this, request, CallInfo.positive("awayTimeout", awayTimeout));
+  }
+
+  /**
+   * Returns one page of what waits in the inbox of an agent of kind human, the longest waiting
+   * first. A page may be short while more follow.
+   */
+  public ListWaitingResponse listWaiting(ListWaitingRequest request) {
+    return listWaiting(request, new CallInfo());
+  }
+
+  /** See {@link #listWaiting(ListWaitingRequest)}. */
+  public ListWaitingResponse listWaiting(ListWaitingRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getListWaitingMethod(), request, info);
+  }
+
+  /** Iterates over everything that waits in the inbox of an agent of kind human. */
+  public Iterable<WaitingConversation> allWaiting(ListWaitingRequest request) {
+    return () ->
+        new Pages<>(
+            token -> listWaiting(request.toBuilder().setPageToken(token).build()),
+            ListWaitingResponse::getEntriesList,
+            ListWaitingResponse::getNextPageToken);
+  }
+
+  /**
+   * Claims a conversation for the person who calls; with take_over also from another person.
+   * claimant is required without sign-in.
+   *
+   * @throws RoutingException.Claimed if another person has claimed it
+   */
+  public ClaimTurnResponse claimTurn(ClaimTurnRequest request) {
+    return claimTurn(request, new CallInfo());
+  }
+
+  /** See {@link #claimTurn(ClaimTurnRequest)}. */
+  public ClaimTurnResponse claimTurn(ClaimTurnRequest request, CallInfo info) {
+    if (request.getRequestId().isEmpty()) {
+      request = request.toBuilder().setRequestId(Ids.newUuid7()).build();
+    }
+    return invoke(RoutingServiceGrpc.getClaimTurnMethod(), request, info);
+  }
+
+  /** Gives a claim up; the conversation waits again. claimant is required without sign-in. */
+  public ReleaseTurnResponse releaseTurn(ReleaseTurnRequest request) {
+    return releaseTurn(request, new CallInfo());
+  }
+
+  /** See {@link #releaseTurn(ReleaseTurnRequest)}. */
+  public ReleaseTurnResponse releaseTurn(ReleaseTurnRequest request, CallInfo info) {
+    if (request.getRequestId().isEmpty()) {
+      request = request.toBuilder().setRequestId(Ids.newUuid7()).build();
+    }
+    return invoke(RoutingServiceGrpc.getReleaseTurnMethod(), request, info);
+  }
+
+  /**
+   * Says something to the user without ending the turn: the field say, during the open request_id; a
+   * person without one sets task_id. A missing message_id is generated, so that a repeat says nothing
+   * twice. The status of the answer is REQUEST_NOT_OPEN if the turn is over, or the conversation is
+   * with others.
+   */
+  public KeepTurnResponse say(KeepTurnRequest request) {
+    return say(request, new CallInfo());
+  }
+
+  /** See {@link #say(KeepTurnRequest)}. */
+  public KeepTurnResponse say(KeepTurnRequest request, CallInfo info) {
+    if (request.getMessageId().isEmpty()) {
+      request = request.toBuilder().setMessageId(Ids.newUuid7()).build();
+    }
+    return keepTurn(request, info);
+  }
+
+  /**
+   * Notes something about a conversation for other people; users never get it. author is required
+   * without sign-in.
+   */
+  public AddNoteResponse addNote(AddNoteRequest request) {
+    return addNote(request, new CallInfo());
+  }
+
+  /** See {@link #addNote(AddNoteRequest)}. */
+  public AddNoteResponse addNote(AddNoteRequest request, CallInfo info) {
+    if (request.getRequestId().isEmpty()) {
+      request = request.toBuilder().setRequestId(Ids.newUuid7()).build();
+    }
+    return invoke(RoutingServiceGrpc.getAddNoteMethod(), request, info);
+  }
+
+  /** Returns the latest notes about a conversation, at most 32, the oldest first. */
+  public ListNotesResponse listNotes(ListNotesRequest request) {
+    return listNotes(request, new CallInfo());
+  }
+
+  /** See {@link #listNotes(ListNotesRequest)}. */
+  public ListNotesResponse listNotes(ListNotesRequest request, CallInfo info) {
+    return invoke(RoutingServiceGrpc.getListNotesMethod(), request, info);
   }
 
   /** Opens a stream of messages. Its first message opens the connection. */

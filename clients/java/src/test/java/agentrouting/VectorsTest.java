@@ -2,12 +2,18 @@ package agentrouting;
 
 import static org.junit.jupiter.api.Assertions.assertFalse;
 
+import agentrouting.v1.AddNoteRequest;
 import agentrouting.v1.CancelTaskRequest;
+import agentrouting.v1.ClaimTurnRequest;
 import agentrouting.v1.ClearActiveAgentRequest;
 import agentrouting.v1.CompleteTurnRequest;
+import agentrouting.v1.KeepTurnRequest;
 import agentrouting.v1.ListAgentsRequest;
+import agentrouting.v1.ListNotesRequest;
 import agentrouting.v1.ListTasksRequest;
 import agentrouting.v1.ListTurnsRequest;
+import agentrouting.v1.ListWaitingRequest;
+import agentrouting.v1.ReleaseTurnRequest;
 import agentrouting.v1.ReportDegradedRequest;
 import agentrouting.v1.ResumeTaskRequest;
 import agentrouting.v1.RouteRequest;
@@ -290,6 +296,20 @@ class VectorsTest {
             var made = read(request, ListTurnsRequest.newBuilder()).build();
             yield isAll ? all("turns", client.allTurns(made)) : with(made, client::listTurns, info);
           }
+          case "ListWaiting" -> {
+            var made = read(request, ListWaitingRequest.newBuilder()).build();
+            yield isAll ? all("entries", client.allWaiting(made)) : with(made, client::listWaiting, info);
+          }
+          case "ClaimTurn" ->
+              with(read(request, ClaimTurnRequest.newBuilder()).build(), client::claimTurn, info);
+          case "ReleaseTurn" ->
+              with(read(request, ReleaseTurnRequest.newBuilder()).build(), client::releaseTurn, info);
+          case "KeepTurn" ->
+              with(read(request, KeepTurnRequest.newBuilder()).build(), client::say, info);
+          case "AddNote" ->
+              with(read(request, AddNoteRequest.newBuilder()).build(), client::addNote, info);
+          case "ListNotes" ->
+              with(read(request, ListNotesRequest.newBuilder()).build(), client::listNotes, info);
           default -> throw new AssertionError("no such step: " + step);
         };
       } catch (RoutingException error) {
