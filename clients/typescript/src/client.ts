@@ -544,7 +544,10 @@ export class RoutingClient {
    * Returns one page of what waits in the inbox of an agent of kind human, the longest waiting first.
    * A page may be short while more follow.
    */
-  async listWaitingPage(fields: Fields<typeof ListWaitingRequestSchema>, options: CallOptions = {}): Promise<ListWaitingResponse> {
+  async listWaitingPage(
+    fields: Fields<typeof ListWaitingRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<ListWaitingResponse> {
     return await call(
       this.#settings,
       "ListWaiting",
@@ -590,7 +593,10 @@ export class RoutingClient {
    * claimant: required without sign-in. Throws Claimed, UnknownSession, UnknownAgent, and the errors of
    * every change.
    */
-  async releaseTurn(fields: ReleaseTurnFields, options: CallOptions = {}): Promise<ReleaseTurnResponse> {
+  async releaseTurn(
+    fields: ReleaseTurnFields,
+    options: CallOptions = {},
+  ): Promise<ReleaseTurnResponse> {
     return await call(
       this.#settings,
       "ReleaseTurn",
@@ -623,7 +629,10 @@ export class RoutingClient {
    * agentId: for which the person works; required except for operators. author: required without
    * sign-in. Throws StoreFormat, UnknownSession, UnknownTask, and the errors of every change.
    */
-  async addNote(fields: Fields<typeof AddNoteRequestSchema>, options: CallOptions = {}): Promise<AddNoteResponse> {
+  async addNote(
+    fields: Fields<typeof AddNoteRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<AddNoteResponse> {
     return await call(
       this.#settings,
       "AddNote",
@@ -637,7 +646,10 @@ export class RoutingClient {
   }
 
   /** Returns the latest notes about a conversation, at most 32, the oldest first. */
-  async listNotes(fields: Fields<typeof ListNotesRequestSchema>, options: CallOptions = {}): Promise<ListNotesResponse> {
+  async listNotes(
+    fields: Fields<typeof ListNotesRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<ListNotesResponse> {
     return await call(
       this.#settings,
       "ListNotes",

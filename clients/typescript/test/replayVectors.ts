@@ -395,14 +395,20 @@ class Scenario {
     const client = this.#client;
     switch (rpc) {
       case "ListTasks":
-        return { name: "tasks", entries: client.listTasks(this.#request(REQUESTS.ListTasks, given)) };
+        return {
+          name: "tasks",
+          entries: client.listTasks(this.#request(REQUESTS.ListTasks, given)),
+        };
       case "ListWaiting":
         return {
           name: "entries",
           entries: client.listWaiting(this.#request(REQUESTS.ListWaiting, given)),
         };
       default:
-        return { name: "turns", entries: client.listTurns(this.#request(REQUESTS.ListTurns, given)) };
+        return {
+          name: "turns",
+          entries: client.listTurns(this.#request(REQUESTS.ListTurns, given)),
+        };
     }
   }
 
