@@ -362,7 +362,6 @@ class Scenario {
 
   async #call(step: Step): Promise<Message | RouteResult | JsonValue> {
     const { rpc, request: given } = step;
-    const client = this.#client;
     const info: CallInfo = {};
     const options = {
       info,
