@@ -202,7 +202,14 @@ def chain_of(request_id: str, newest_first: Iterable[turn_pb2.Turn]) -> tuple[tu
         if turn.request_id in known or turn.parent_request_id in known:
             known.add(turn.request_id)
             found.append(turn)
-    return tuple(found)
+    # What an agent said in its turn was read before its answer, but its turn began earlier.
+    said = [turn for turn in found if turn.outcome == turn_pb2.TURN_OUTCOME_SAID]
+    return tuple(
+        each
+        for turn in found
+        if turn not in said
+        for each in (*(one for one in said if one.parent_request_id == turn.request_id), turn)
+    )
 
 
 def is_open(turns: Sequence[turn_pb2.Turn], open_requests: Iterable[dispatch_pb2.Dispatch]) -> bool:
