@@ -211,7 +211,7 @@ async def test_run_that_is_not_kept_any_more_is_an_error_and_not_begun_again(
 ):
     """What was approved may have been executed by a process that died: nothing is repeated."""
     client.set_active_agent(session, "invoices", user_id="ana")
-    refund = function_tool(refund_into(tmp_path), needs_approval=ask)
+    refund = function_tool(refund_into(tmp_path), needs_approval=True)
     routed = RoutedAgents(
         client,
         agents_of(desk_script(), tools={"invoices": [refund]}),
