@@ -1,6 +1,6 @@
 // The page's calls, over Connect, and what it shows of their errors.
 
-import { AdminService, RoutingService } from "@agent-routing/v1";
+import { AdminService, type Agent, RoutingService } from "@agent-routing/v1";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
 import { token } from "./signIn";
@@ -19,6 +19,14 @@ const transport = createConnectTransport({
 
 export const admin = createClient(AdminService, transport);
 export const routing = createClient(RoutingService, transport);
+
+/** The agents, to show their names; none where they cannot be listed: then their ids are shown. */
+export function agentsToName(signal: AbortSignal): Promise<Agent[]> {
+  return routing.listAgents({}, { signal }).then(
+    (answer) => answer.agents,
+    () => [],
+  );
+}
 
 /** What a person reads of an error: the reason of the contract, and the message with its remedy. */
 export interface Problem {

@@ -52,8 +52,7 @@ PARKED_TIMEOUT_MIN_US = SECOND_US
 PARKED_TIMEOUT_MAX_US = 365 * DAY_US
 PARKED_TIMEOUT_DEFAULT_US = 7 * DAY_US
 
-# A person who has gone home does not keep a conversation from the next shift. The same bounds hold
-# for how long a conversation waits for a claim.
+# Of a claim, which ends though the person has gone home, and of the wait for one.
 CLAIM_TIMEOUT_MIN_US = SECOND_US
 CLAIM_TIMEOUT_MAX_US = 30 * DAY_US
 CLAIM_TIMEOUT_DEFAULT_US = 8 * HOUR_US
