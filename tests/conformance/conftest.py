@@ -41,6 +41,13 @@ def clear_clusters(folder: Path, database: Any) -> None:
         database.clear(folder / name)
 
 
+def dynamodb_url(folder: Path, tables: Any) -> str:
+    """Return the URL of the test's table."""
+    from tests.engines.dynamodb_server import patient  # noqa: PLC0415 - as its fixture
+
+    return patient(tables.store_url(folder))
+
+
 @dataclass(frozen=True)
 class Engine:
     name: str
@@ -98,7 +105,7 @@ ENGINES = (
     ),
     Engine(
         "dynamodb",
-        lambda folder, tables: tables.store_url(folder),
+        dynamodb_url,
         lasting=True,
         server="dynamodb_tables",
         clear=lambda folder, tables: tables.clear(folder),
