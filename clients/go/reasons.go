@@ -203,6 +203,20 @@ const (
 	// Code FAILED_PRECONDITION. Remedy: Finish or cancel a parked task first, or leave task_id empty
 	// to join the open one.
 	TasksOpen Reason = "TASKS_OPEN"
+
+	// ReplayRunning: a replay of the tenant runs on this server already.
+	// Code FAILED_PRECONDITION. Remedy: Watch the replay, or cancel it and start again.
+	ReplayRunning Reason = "REPLAY_RUNNING"
+
+	// UnknownReplay: this server has no such replay. It may have been restarted, or another replica
+	// has the replay.
+	// Code NOT_FOUND. Remedy: Ask the replica that started it, or start it again.
+	UnknownReplay Reason = "UNKNOWN_REPLAY"
+
+	// RegistryReadOnly: the server may not replace its registry file.
+	// Code FAILED_PRECONDITION. Remedy: Change the file where it comes from, such as a ConfigMap or a
+	// repository, then reload.
+	RegistryReadOnly Reason = "REGISTRY_READ_ONLY"
 )
 
 // As returns the error as the type of its reason.

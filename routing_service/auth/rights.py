@@ -62,6 +62,10 @@ ENTRY: Final[Mapping[str, tuple[str, ...]]] = {
     "EraseUser": (ADMIN,),
     "ExportUser": (ADMIN,),
     "ReloadAgents": (ADMIN,),
+    "GetRegistry": (ADMIN,),
+    "StartReplay": (ADMIN,),
+    "WatchReplay": (ADMIN,),
+    "CancelReplay": (ADMIN,),
     "SetStickiness": (ADMIN,),
     "GetStickiness": (ADMIN,),
     "PurgeSessions": (ADMIN,),
@@ -311,6 +315,12 @@ def check_tenant(caller: Caller, tenant: str) -> None:
     """Raise SCOPE_MISSING for another tenant than the caller's. tenant: "" = the caller's."""
     if caller.signed_in and tenant not in ("", caller.tenant) and PLATFORM not in caller.scopes:
         raise scope_missing("another tenant", PLATFORM)
+
+
+def check_all_tenants(caller: Caller, what: str) -> None:
+    """Raise SCOPE_MISSING for an act on all tenants. what: the beginning of the error."""
+    if caller.signed_in and PLATFORM not in caller.scopes:
+        raise scope_missing(what, PLATFORM)
 
 
 def _limited(caller: Caller) -> frozenset[str] | None:

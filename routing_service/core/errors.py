@@ -53,6 +53,9 @@ class Reason(enum.Enum):
     CLAIMED = "CLAIMED"
     NOTHING_TO_CLAIM = "NOTHING_TO_CLAIM"
     TASKS_OPEN = "TASKS_OPEN"
+    REPLAY_RUNNING = "REPLAY_RUNNING"
+    UNKNOWN_REPLAY = "UNKNOWN_REPLAY"
+    REGISTRY_READ_ONLY = "REGISTRY_READ_ONLY"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,33 +9,39 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from routing_service.core.registry import Registry
-from routing_service.registry.file import RegistryFileError, check_registry
+from routing_service.registry.file import CheckedRegistry, RegistryFileError
+from routing_service.registry.file_replacement import replace_file, why_read_only
+from routing_service.registry.yaml_document import FileProblem
 
 FILE_POLL_S: Final = 1.0
 """How often the file's time and size are checked. Notifications miss some ways in which editors and
 mounted volumes replace files; one stat a second costs nothing."""
-
-_SENT: Final = "the registry in the request"
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a reload changed, or would change. Agent ids are sorted."""
+    """What a reload changed, or would change. Agent ids are sorted.
+
+    warnings: of the registry's file. previous_file: the name under which a file that was replaced
+    is kept, "" if none was.
+    """
 
     registry: Registry
     previous: Registry
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: tuple[str, ...]
+    warnings: tuple[FileProblem, ...] = ()
+    previous_file: str = ""
 
     @property
     def is_new(self) -> bool:
@@ -82,13 +88,22 @@ _KEYS: Final = {
 """Fields of Registry that have another name in the file."""
 
 
+class OtherInForce(Exception):
+    """Another version is in force than a caller saw. version: the one in force."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        super().__init__(version)
+
+
 class RegistrySource:
     """Holds the registry in force. The files that it names are watched as well."""
 
     def __init__(
         self,
         path: str,
-        load: Callable[[], Registry],
+        load: Callable[[], CheckedRegistry],
+        check: Callable[[str], CheckedRegistry],
         in_force: Callable[[Registry], None] = lambda _: None,
         *,
         poll_s: float = FILE_POLL_S,
@@ -96,7 +111,8 @@ class RegistrySource:
     ) -> None:
         """Load for the first time. Raises RegistryFileError, and then there is none.
 
-        load: reads and checks the file at path; runs in a thread when it is read again. in_force:
+        load: reads and checks the file at path; runs in a thread when it is read again. check: does
+        the same with the text of another file, and prepares nothing. in_force:
         called after each load with the registry in force, new or old. poll_s: how often the file's
         time and size are checked. takes_up_changes: False: a changed file is logged, and read only
         on request.
@@ -105,9 +121,13 @@ class RegistrySource:
         self._takes_up_changes = takes_up_changes
         self._poll_s = poll_s
         self._load = load
+        self._check = check
+        self._check_candidate: Callable[[Registry], None] = lambda _: None
         self._seen = _stamp(path)
         self._tell_in_force = in_force
-        self._registry = load()
+        checked = load()
+        self._registry = checked.registry
+        self._warnings = checked.warnings
         self._further_seen = self._stamp_further()
         self._tell_in_force(self._registry)
         self._reloading = asyncio.Lock()
@@ -120,6 +140,20 @@ class RegistrySource:
         """The registry in force."""
         return self._registry
 
+    @property
+    def warnings(self) -> tuple[FileProblem, ...]:
+        """The warnings about the file of the registry in force."""
+        return self._warnings
+
+    @property
+    def read_only_reason(self) -> str:
+        """Why the file cannot be replaced; "" if it can."""
+        return why_read_only(Path(self._path))
+
+    def check_candidates_by(self, check: Callable[[Registry], None]) -> None:
+        """Let check refuse candidates, by raising, for what else the server is connected to."""
+        self._check_candidate = check
+
     async def reload(self, *, validate_only: bool = False) -> Reloaded:
         """Read the file again and put it in force.
 
@@ -127,51 +161,77 @@ class RegistrySource:
         operators.
         """
         async with self._reloading:
-            if not validate_only:
-                # Taken before the files are read: a change meanwhile is seen afterwards. A trial
-                # takes nothing up, so what it read is still to be seen by watch().
-                self._seen = _stamp(self._path)
-                self._further_seen = self._stamp_further()
-            try:
-                registry = await asyncio.to_thread(self._load)
-            except RegistryFileError as error:
-                if not validate_only:
-                    self.failures += 1
-                    _log.error(
-                        "registry_reload_failed",
-                        registry=self._path,
-                        registry_version=self._registry.version,
-                        problems=[str(problem) for problem in error.problems],
-                    )
-                raise
-            made = _compare(self._registry, registry)
-            names_another = registry.further_files != self._registry.further_files
-            if not validate_only and made.is_new:
-                # One assignment: a decision uses the old or the new registry, never a mixture.
-                self._registry = registry
-                self.reloads += 1
-                _log.info(
-                    "registry_reloaded",
-                    registry=self._path,
-                    registry_version=registry.version,
-                    previous_version=made.previous.version,
-                    added=made.added,
-                    removed=made.removed,
-                    changed=made.changed,
-                )
-            if names_another and self._registry is registry:
-                self._further_seen = self._stamp_further()
-            self._tell_in_force(self._registry)
-            return made
+            return await self._reload(validate_only=validate_only)
 
     async def compare(self, text: str) -> Reloaded:
         """Return what another registry file would change. Raises RegistryFileError.
 
         Files that it names are read from the folder of the server's own file.
         """
-        folder = Path(self._path).parent
-        checked = await asyncio.to_thread(check_registry, text, _SENT, folder)
-        return _compare(self._registry, checked.registry)
+        checked = await asyncio.to_thread(self._check, text)
+        return _compare(self._registry, checked)
+
+    async def take(self, text: str, expected_version: str = "") -> Reloaded:
+        """Replace the file by another text, and put that in force.
+
+        The file until now is kept next to it. expected_version: "" = any version may be in force.
+        Raises RegistryFileError, OtherInForce, FileReadOnly, and what check_candidates_by refuses
+        with; then file and registry stay.
+        """
+        async with self._reloading:
+            if expected_version and expected_version != self._registry.version:
+                raise OtherInForce(self._registry.version)
+            checked = await asyncio.to_thread(self._check, text)
+            self._check_candidate(checked.registry)
+            kept = await asyncio.to_thread(replace_file, Path(self._path), text)
+            try:
+                made = await self._reload(validate_only=False)
+            except RegistryFileError:
+                # A file that it names has changed since the check.
+                await asyncio.to_thread(kept.restore)
+                raise
+            return replace(made, previous_file=kept.name)
+
+    async def _reload(self, *, validate_only: bool) -> Reloaded:
+        if not validate_only:
+            # Taken before the files are read: a change meanwhile is seen afterwards. A trial
+            # takes nothing up, so what it read is still to be seen by watch().
+            self._seen = _stamp(self._path)
+            self._further_seen = self._stamp_further()
+        try:
+            checked = await asyncio.to_thread(self._load)
+        except RegistryFileError as error:
+            if not validate_only:
+                self.failures += 1
+                _log.error(
+                    "registry_reload_failed",
+                    registry=self._path,
+                    registry_version=self._registry.version,
+                    problems=[str(problem) for problem in error.problems],
+                )
+            raise
+        registry = checked.registry
+        made = _compare(self._registry, checked)
+        names_another = registry.further_files != self._registry.further_files
+        if not validate_only:
+            self._warnings = checked.warnings
+        if not validate_only and made.is_new:
+            # One assignment: a decision uses the old or the new registry, never a mixture.
+            self._registry = registry
+            self.reloads += 1
+            _log.info(
+                "registry_reloaded",
+                registry=self._path,
+                registry_version=registry.version,
+                previous_version=made.previous.version,
+                added=made.added,
+                removed=made.removed,
+                changed=made.changed,
+            )
+        if names_another and self._registry is registry:
+            self._further_seen = self._stamp_further()
+        self._tell_in_force(self._registry)
+        return made
 
     async def reload_or_keep(self) -> None:
         """Read the file again; a bad one is logged and changes nothing."""
@@ -213,7 +273,8 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _compare(previous: Registry, registry: Registry) -> Reloaded:
+def _compare(previous: Registry, checked: CheckedRegistry) -> Reloaded:
+    registry = checked.registry
     before, after = previous.agents, registry.agents
     shared = before.keys() & after.keys()
     return Reloaded(
@@ -222,4 +283,5 @@ def _compare(previous: Registry, registry: Registry) -> Reloaded:
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),
         changed=tuple(sorted(name for name in shared if before[name] != after[name])),
+        warnings=checked.warnings,
     )

@@ -14,6 +14,8 @@ from routing_service.rpc.admin.audit import AuditCalls
 from routing_service.rpc.admin.audit_proof import AuditProofCalls
 from routing_service.rpc.admin.inbox_list import InboxListCalls
 from routing_service.rpc.admin.operations import OperationsCalls
+from routing_service.rpc.admin.registry_calls import RegistryCalls
+from routing_service.rpc.admin.replay_calls import ReplayCalls
 from routing_service.rpc.admin.server_status import ServerStatus, ServerStatusCalls
 from routing_service.rpc.admin.session_at import SessionAtCalls
 from routing_service.rpc.admin.sessions import SessionListCalls
@@ -91,7 +93,8 @@ class AdminServicer:
                     stats=stats,
                     audit=handler.audit,
                     clock_us=clock_us,
-                    shown_id=shown_id,
                 ),
+                RegistryCalls(store, source=source, audit=handler.audit, shown_id=shown_id),
+                ReplayCalls(),
             )
         )

@@ -46,8 +46,10 @@ CONSOLE_CALLS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "AdminService": frozenset(
         {
+            "CancelReplay",
             "EraseUser",
             "ExportUser",
+            "GetRegistry",
             "GetRoutingStats",
             "GetServerStatus",
             "GetSessionAt",
@@ -57,8 +59,10 @@ CONSOLE_CALLS: Final[Mapping[str, frozenset[str]]] = {
             "PurgeSessions",
             "ReloadAgents",
             "SetStickiness",
+            "StartReplay",
             "VerifyAudit",
             "WatchEvents",
+            "WatchReplay",
         }
     ),
 }
@@ -71,6 +75,7 @@ SHOWN: Final = frozenset(
         "agent_ids",
         "answered_by",
         "asker_agent_id",
+        "current_agent_id",
         "cursor",
         "event_id",
         "from_agent_id",
@@ -80,10 +85,12 @@ SHOWN: Final = frozenset(
         "next_request_id",
         "note_id",
         "owner",
+        "owner_agent_id",
         "parent_request_id",
         "previous_agent_id",
         "queued_request_ids",
         "registry_version",
+        "replay_id",
         "request_id",
         "root_request_id",
         "session_id",
@@ -106,19 +113,26 @@ SHOWN: Final = frozenset(
         "channel",
         "locale",
         # The registry's own texts about an agent.
+        "RegistryAgent.aliases",
+        "RegistryAgent.handoff_to",
         "color",
         "description",
         "display_name",
         "icon",
         # What the service itself says.
         "MessageTopic.model",
+        "GetRegistryResponse.read_only_reason",
         "PendingApproval.by",
+        "RegistryWarning.message",
         "ReloadAgentsResponse.added_agent_ids",
         "ReloadAgentsResponse.changed_agent_ids",
         "ReloadAgentsResponse.changed_settings",
+        "ReloadAgentsResponse.previous_file",
         "ReloadAgentsResponse.previous_registry_version",
         "ReloadAgentsResponse.removed_agent_ids",
+        "ReplayProgress.failure",
         "Verdict.detail",
+        "current_registry_version",
         "last_seal_hash",
         "problems",
         "server",
@@ -141,7 +155,11 @@ _ShowsTexts = Callable[[Caller, bytes], bool]
 """Says whether the answer to a call has its texts. The call's own handler refuses who may not."""
 
 
-def _says_why(request_class: type[pb.ListTurnsRequest | admin_pb.ListEventsRequest]) -> _ShowsTexts:
+def _says_why(
+    request_class: type[
+        pb.ListTurnsRequest | admin_pb.ListEventsRequest | admin_pb.WatchReplayRequest
+    ],
+) -> _ShowsTexts:
     def shows_texts(_caller: Caller, data: bytes) -> bool:
         try:
             return bool(parse(request_class, data).read_reason)
@@ -154,6 +172,7 @@ def _says_why(request_class: type[pb.ListTurnsRequest | admin_pb.ListEventsReque
 _SHOWS_TEXTS: Final[Mapping[str, _ShowsTexts]] = {
     "ListTurns": _says_why(pb.ListTurnsRequest),
     "ListEvents": _says_why(admin_pb.ListEventsRequest),
+    "WatchReplay": _says_why(admin_pb.WatchReplayRequest),
     # What an approval is about is what its deciders decide on.
     "WatchApprovals": lambda caller, _data: reads_prompts(caller),
     # A read of notes has no reason, so it needs the right alone.

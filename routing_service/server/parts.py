@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -20,7 +21,12 @@ from routing_service import __version__
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.core.approvals import APPROVALS_FORMAT
 from routing_service.core.registry import Registry
-from routing_service.registry.file import RegistryFileError, check_registry_file
+from routing_service.registry.file import (
+    CheckedRegistry,
+    RegistryFileError,
+    check_registry,
+    check_registry_file,
+)
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.registry.yaml_document import FileProblem
 from routing_service.rpc.admin.server_status import ServerStatus
@@ -62,6 +68,9 @@ if TYPE_CHECKING:
 TOPICS_FOLDER: Final = "var"
 """Where vectors of examples, and what is computed of large registries, are kept: from the folder
 that the server was started in. Where it cannot be written, they are computed at each start."""
+
+SENT_REGISTRY: Final = "the registry in the request"
+"""What errors call a registry that a caller sent."""
 
 _log = structlog.get_logger(__name__)
 
@@ -292,34 +301,48 @@ def _no_web(name: str, what: str, address: ListenAddress, error: ImportError) ->
     return SettingsInvalid((SettingProblem(name, message),))
 
 
-def _read_registry(settings: Settings) -> Registry:
+def read_registry(settings: Settings, text: str | None = None) -> CheckedRegistry:
+    """Read and check the registry file, or a text in its place. Raises SettingsInvalid.
+
+    Raises RegistryFileError for a registry that this server cannot use.
+    """
     if not settings.agents:
         raise SettingsInvalid((missing_agents(),))
-    checked = check_registry_file(settings.agents)
-    for warning in checked.warnings:
-        _log.warning("registry_warning", file=settings.agents, warning=str(warning))
+    if text is None:
+        checked = check_registry_file(settings.agents)
+    else:
+        checked = check_registry(text, SENT_REGISTRY, Path(settings.agents).parent)
+    source = settings.agents if text is None else SENT_REGISTRY
+    _check_with_settings(settings, checked.registry, source)
     if settings.stickiness == "registry":
-        return checked.registry
-    return dataclasses.replace(
+        return checked
+    registry = dataclasses.replace(
         checked.registry, stickiness_enabled=settings.stickiness == "enabled"
     )
+    return dataclasses.replace(checked, registry=registry)
 
 
-def load_registry(settings: Settings, topics: TopicJudge) -> Registry:
-    """Read the registry, and prepare its topics. Raises SettingsInvalid, RegistryFileError."""
-    loaded = _read_registry(settings)
+def _check_with_settings(settings: Settings, loaded: Registry, source: str) -> None:
+    """Raise RegistryFileError for a registry that does not go with the settings."""
     if settings.sign_in == "none" and loaded.approvals.names_deciders:
         message = "approvals tell callers apart, by by: or needs:, and nobody signs in here"
         remedy = "set --sign-in, or leave by and needs out"
         problem = FileProblem(0, 0, "approvals", message, remedy)
-        raise RegistryFileError(settings.agents, (problem,))
+        raise RegistryFileError(source, (problem,))
     if loaded.approvals.rejects_on_expiry and not settings.expiry_sweep:
         message = "on_expiry: reject is what the expiry sweep does, and it is off"
         remedy = "set --expiry-sweep, or write on_expiry: cancel"
         problem = FileProblem(0, 0, "approvals.on_expiry", message, remedy)
-        raise RegistryFileError(settings.agents, (problem,))
-    topics.prepare(loaded)
-    return loaded
+        raise RegistryFileError(source, (problem,))
+
+
+def load_registry(settings: Settings, topics: TopicJudge) -> CheckedRegistry:
+    """Read the registry, and prepare its topics. Raises SettingsInvalid, RegistryFileError."""
+    checked = read_registry(settings)
+    for warning in checked.warnings:
+        _log.warning("registry_warning", file=settings.agents, warning=str(warning))
+    topics.prepare(checked.registry)
+    return checked
 
 
 def check_store_format(registry: Registry, store_format: int) -> None:

@@ -42,6 +42,7 @@ from routing_service.server.parts import (
     open_listeners,
     open_tls_files,
     read_figures,
+    read_registry,
     read_status,
     shipped_model,
     start_console,
@@ -283,6 +284,7 @@ class RoutingServer:
         source = RegistrySource(
             settings.agents,
             partial(load_registry, settings, topics),
+            partial(read_registry, settings),
             topics.in_force,
             poll_s=bounds.registry_poll_s,
             takes_up_changes=settings.reload == "auto",
@@ -293,6 +295,7 @@ class RoutingServer:
             opened.push_async_callback(store.close)
             store_format = await settle_format(store)
             check_store_format(source.registry, store_format)
+            source.check_candidates_by(partial(check_store_format, store_format=store_format))
             parts = _Parts.connected(
                 settings,
                 store=store,

@@ -50,6 +50,7 @@ READING_METHODS: Final = frozenset(
         "ListEvents",
         "GetServerStatus",
         "GetStickiness",
+        "GetRegistry",
     }
 )
 """Reads: their lines are at debug, because a screen that polls would fill the log."""

@@ -194,6 +194,9 @@ async def test_the_page_may_be_reached_through_a_forwarded_port(tmp_path):
             assert status == http.client.OK, host
 
 
+STREAMS = {"ExportUser", "WatchEvents", "WatchSession", "WatchApprovals", "WatchReplay"}
+
+
 async def test_a_credential_without_the_scope_admin_sees_no_list(tmp_path):
     """The same refusals as over gRPC."""
     async with opened_signed_in(tmp_path) as (_, page):
@@ -208,7 +211,7 @@ async def test_a_credential_without_the_scope_admin_sees_no_list(tmp_path):
             assert status >= http.client.BAD_REQUEST
             assert answer["code"] == code
         for service, names in CONSOLE_CALLS.items():
-            for name in names - {"ExportUser", "WatchEvents", "WatchSession", "WatchApprovals"}:
+            for name in names - STREAMS:
                 status, answer = await page.post(service, name)
                 assert (status, answer["code"]) == (http.client.UNAUTHORIZED, "unauthenticated")
         status, answer = await page.post(

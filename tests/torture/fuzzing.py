@@ -326,6 +326,11 @@ def seeds() -> list[tuple[str, bytes]]:
             ad.PurgeSessionsRequest(update_time_before={"seconds": 1}, validate_only=True),
         ),
         ("ReloadAgents", ad.ReloadAgentsRequest(validate_only=True)),
+        ("ReloadAgents", ad.ReloadAgentsRequest(validate_only=True, candidate=b"agents: []")),
+        ("GetRegistry", ad.GetRegistryRequest()),
+        ("StartReplay", ad.StartReplayRequest(candidate=b"agents: []", sessions_max=1)),
+        ("WatchReplay", ad.WatchReplayRequest()),
+        ("CancelReplay", ad.CancelReplayRequest(replay_id="r")),
     ]
     ask = reflection_pb2.ServerReflectionRequest
     return [

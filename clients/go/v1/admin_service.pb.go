@@ -76,6 +76,140 @@ func (EventOrder) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{0}
 }
 
+// What a replay does.
+type ReplayState int32
+
+const (
+	// Not used.
+	ReplayState_REPLAY_STATE_UNSPECIFIED ReplayState = 0
+	// It looks for sessions that match.
+	ReplayState_REPLAY_STATE_READING ReplayState = 1
+	// It plays conversations.
+	ReplayState_REPLAY_STATE_PLAYING ReplayState = 2
+	// An end: all conversations were played.
+	ReplayState_REPLAY_STATE_DONE ReplayState = 3
+	// An end: an operator cancelled it.
+	ReplayState_REPLAY_STATE_CANCELLED ReplayState = 4
+	// An end: it could not go on; see failure.
+	ReplayState_REPLAY_STATE_FAILED ReplayState = 5
+)
+
+// Enum value maps for ReplayState.
+var (
+	ReplayState_name = map[int32]string{
+		0: "REPLAY_STATE_UNSPECIFIED",
+		1: "REPLAY_STATE_READING",
+		2: "REPLAY_STATE_PLAYING",
+		3: "REPLAY_STATE_DONE",
+		4: "REPLAY_STATE_CANCELLED",
+		5: "REPLAY_STATE_FAILED",
+	}
+	ReplayState_value = map[string]int32{
+		"REPLAY_STATE_UNSPECIFIED": 0,
+		"REPLAY_STATE_READING":     1,
+		"REPLAY_STATE_PLAYING":     2,
+		"REPLAY_STATE_DONE":        3,
+		"REPLAY_STATE_CANCELLED":   4,
+		"REPLAY_STATE_FAILED":      5,
+	}
+)
+
+func (x ReplayState) Enum() *ReplayState {
+	p := new(ReplayState)
+	*p = x
+	return p
+}
+
+func (x ReplayState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReplayState) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_admin_service_proto_enumTypes[1].Descriptor()
+}
+
+func (ReplayState) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_admin_service_proto_enumTypes[1]
+}
+
+func (x ReplayState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReplayState.Descriptor instead.
+func (ReplayState) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{1}
+}
+
+// Whether a difference is better.
+type ReplayEffect int32
+
+const (
+	// Not used.
+	ReplayEffect_REPLAY_EFFECT_UNSPECIFIED ReplayEffect = 0
+	// The message now goes directly to its owner.
+	ReplayEffect_REPLAY_EFFECT_RIGHT_NOW ReplayEffect = 1
+	// The message now goes to the supervisor.
+	ReplayEffect_REPLAY_EFFECT_SUPERVISED_NOW ReplayEffect = 2
+	// The message now goes to a wrong agent.
+	ReplayEffect_REPLAY_EFFECT_MISROUTED_NOW ReplayEffect = 3
+	// As good as before.
+	ReplayEffect_REPLAY_EFFECT_AS_GOOD ReplayEffect = 4
+	// The record does not show whose message it is.
+	ReplayEffect_REPLAY_EFFECT_UNKNOWN ReplayEffect = 5
+	// The owner is not an agent of the candidate.
+	ReplayEffect_REPLAY_EFFECT_OWNER_REMOVED ReplayEffect = 6
+)
+
+// Enum value maps for ReplayEffect.
+var (
+	ReplayEffect_name = map[int32]string{
+		0: "REPLAY_EFFECT_UNSPECIFIED",
+		1: "REPLAY_EFFECT_RIGHT_NOW",
+		2: "REPLAY_EFFECT_SUPERVISED_NOW",
+		3: "REPLAY_EFFECT_MISROUTED_NOW",
+		4: "REPLAY_EFFECT_AS_GOOD",
+		5: "REPLAY_EFFECT_UNKNOWN",
+		6: "REPLAY_EFFECT_OWNER_REMOVED",
+	}
+	ReplayEffect_value = map[string]int32{
+		"REPLAY_EFFECT_UNSPECIFIED":    0,
+		"REPLAY_EFFECT_RIGHT_NOW":      1,
+		"REPLAY_EFFECT_SUPERVISED_NOW": 2,
+		"REPLAY_EFFECT_MISROUTED_NOW":  3,
+		"REPLAY_EFFECT_AS_GOOD":        4,
+		"REPLAY_EFFECT_UNKNOWN":        5,
+		"REPLAY_EFFECT_OWNER_REMOVED":  6,
+	}
+)
+
+func (x ReplayEffect) Enum() *ReplayEffect {
+	p := new(ReplayEffect)
+	*p = x
+	return p
+}
+
+func (x ReplayEffect) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReplayEffect) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_admin_service_proto_enumTypes[2].Descriptor()
+}
+
+func (ReplayEffect) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_admin_service_proto_enumTypes[2]
+}
+
+func (x ReplayEffect) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReplayEffect.Descriptor instead.
+func (ReplayEffect) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{2}
+}
+
 // What decides whether stickiness is on.
 type StickinessSource int32
 
@@ -121,11 +255,11 @@ func (x StickinessSource) String() string {
 }
 
 func (StickinessSource) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_admin_service_proto_enumTypes[1].Descriptor()
+	return file_agent_routing_v1_admin_service_proto_enumTypes[3].Descriptor()
 }
 
 func (StickinessSource) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_admin_service_proto_enumTypes[1]
+	return &file_agent_routing_v1_admin_service_proto_enumTypes[3]
 }
 
 func (x StickinessSource) Number() protoreflect.EnumNumber {
@@ -134,7 +268,7 @@ func (x StickinessSource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StickinessSource.Descriptor instead.
 func (StickinessSource) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{1}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{3}
 }
 
 // Asks for sessions. All given filters must match.
@@ -4013,9 +4147,22 @@ type ReloadAgentsRequest struct {
 	// Only with validate_only: also return the live sessions that the change would touch.
 	WithSessions bool `protobuf:"varint,4,opt,name=with_sessions,json=withSessions,proto3" json:"with_sessions,omitempty"`
 	// The tenant of these sessions. Empty: the caller's. Another one, or "*" for all: scope platform.
-	Tenant        string `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Tenant string `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The text of another registry file, UTF-8, at most 1 MiB as every registry file. With
+	// validate_only it is only compared, as registry is, which it takes the place of: send one of the
+	// two. Without, it replaces the server's file, and the file until now is kept next to it; this
+	// is for all tenants and needs the scope platform. Other replicas that read the same file follow, as
+	// their setting reload says; those with files of their own keep them. A file that the server may
+	// not replace: FAILED_PRECONDITION, REGISTRY_READ_ONLY. A request of more than 256 KiB needs the
+	// console's or the admin listener. Empty: the server's own file is read.
+	Candidate []byte `protobuf:"bytes,6,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	// Also return the agents and the warnings of the registry.
+	WithAgents bool `protobuf:"varint,7,opt,name=with_agents,json=withAgents,proto3" json:"with_agents,omitempty"`
+	// Only with a candidate: the version that the caller saw in force. If another one is in force:
+	// ABORTED, REVISION_MISMATCH, and nothing changes. Empty: not compared.
+	ExpectedRegistryVersion string `protobuf:"bytes,8,opt,name=expected_registry_version,json=expectedRegistryVersion,proto3" json:"expected_registry_version,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
 }
 
 func (x *ReloadAgentsRequest) Reset() {
@@ -4083,6 +4230,27 @@ func (x *ReloadAgentsRequest) GetTenant() string {
 	return ""
 }
 
+func (x *ReloadAgentsRequest) GetCandidate() []byte {
+	if x != nil {
+		return x.Candidate
+	}
+	return nil
+}
+
+func (x *ReloadAgentsRequest) GetWithAgents() bool {
+	if x != nil {
+		return x.WithAgents
+	}
+	return false
+}
+
+func (x *ReloadAgentsRequest) GetExpectedRegistryVersion() string {
+	if x != nil {
+		return x.ExpectedRegistryVersion
+	}
+	return ""
+}
+
 // What the reload changed, or with validate_only would change.
 type ReloadAgentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4109,8 +4277,15 @@ type ReloadAgentsResponse struct {
 	// Only with with_sessions: whether these are all. A call reads at most 10,000, the first ones in the
 	// order of tenants and session ids; the counts are then too low.
 	AllSessionsRead bool `protobuf:"varint,9,opt,name=all_sessions_read,json=allSessionsRead,proto3" json:"all_sessions_read,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Only with with_agents: the agents of the registry, in the order of their ids.
+	Agents []*RegistryAgent `protobuf:"bytes,10,rep,name=agents,proto3" json:"agents,omitempty"`
+	// Only with with_agents: what is allowed in the file and probably not meant.
+	Warnings []*RegistryWarning `protobuf:"bytes,11,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Name of the file that has the text until now, in the folder of the server's file. Empty: no file
+	// was replaced.
+	PreviousFile  string `protobuf:"bytes,12,opt,name=previous_file,json=previousFile,proto3" json:"previous_file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReloadAgentsResponse) Reset() {
@@ -4206,6 +4381,1173 @@ func (x *ReloadAgentsResponse) GetAllSessionsRead() bool {
 	return false
 }
 
+func (x *ReloadAgentsResponse) GetAgents() []*RegistryAgent {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *ReloadAgentsResponse) GetWarnings() []*RegistryWarning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *ReloadAgentsResponse) GetPreviousFile() string {
+	if x != nil {
+		return x.PreviousFile
+	}
+	return ""
+}
+
+// Asks for the registry in force.
+type GetRegistryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRegistryRequest) Reset() {
+	*x = GetRegistryRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRegistryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRegistryRequest) ProtoMessage() {}
+
+func (x *GetRegistryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRegistryRequest.ProtoReflect.Descriptor instead.
+func (*GetRegistryRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{39}
+}
+
+// The registry in force.
+type GetRegistryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its version.
+	RegistryVersion string `protobuf:"bytes,1,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
+	// The agent that gets messages while no agent is active.
+	HomeAgentId string `protobuf:"bytes,2,opt,name=home_agent_id,json=homeAgentId,proto3" json:"home_agent_id,omitempty"`
+	// Its agents, in the order of their ids.
+	Agents []*RegistryAgent `protobuf:"bytes,3,rep,name=agents,proto3" json:"agents,omitempty"`
+	// What is allowed in its file and probably not meant.
+	Warnings []*RegistryWarning `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Why the server cannot replace its file by a candidate of ReloadAgents. Empty: it can.
+	ReadOnlyReason string `protobuf:"bytes,5,opt,name=read_only_reason,json=readOnlyReason,proto3" json:"read_only_reason,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GetRegistryResponse) Reset() {
+	*x = GetRegistryResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRegistryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRegistryResponse) ProtoMessage() {}
+
+func (x *GetRegistryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRegistryResponse.ProtoReflect.Descriptor instead.
+func (*GetRegistryResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *GetRegistryResponse) GetRegistryVersion() string {
+	if x != nil {
+		return x.RegistryVersion
+	}
+	return ""
+}
+
+func (x *GetRegistryResponse) GetHomeAgentId() string {
+	if x != nil {
+		return x.HomeAgentId
+	}
+	return ""
+}
+
+func (x *GetRegistryResponse) GetAgents() []*RegistryAgent {
+	if x != nil {
+		return x.Agents
+	}
+	return nil
+}
+
+func (x *GetRegistryResponse) GetWarnings() []*RegistryWarning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *GetRegistryResponse) GetReadOnlyReason() string {
+	if x != nil {
+		return x.ReadOnlyReason
+	}
+	return ""
+}
+
+// An agent with what the registry allows it.
+type RegistryAgent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The agent.
+	Agent *Agent `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Only with lists_handoffs: ids of the agents to which it may hand over, sorted. It may also hand over
+	// to the home agent.
+	HandoffTo []string `protobuf:"bytes,2,rep,name=handoff_to,json=handoffTo,proto3" json:"handoff_to,omitempty"`
+	// Whether its file lists to whom it may hand over. False: to all that take handoffs.
+	ListsHandoffs bool `protobuf:"varint,3,opt,name=lists_handoffs,json=listsHandoffs,proto3" json:"lists_handoffs,omitempty"`
+	// Other names of the agent.
+	Aliases       []string `protobuf:"bytes,4,rep,name=aliases,proto3" json:"aliases,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegistryAgent) Reset() {
+	*x = RegistryAgent{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegistryAgent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegistryAgent) ProtoMessage() {}
+
+func (x *RegistryAgent) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegistryAgent.ProtoReflect.Descriptor instead.
+func (*RegistryAgent) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *RegistryAgent) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *RegistryAgent) GetHandoffTo() []string {
+	if x != nil {
+		return x.HandoffTo
+	}
+	return nil
+}
+
+func (x *RegistryAgent) GetListsHandoffs() bool {
+	if x != nil {
+		return x.ListsHandoffs
+	}
+	return false
+}
+
+func (x *RegistryAgent) GetAliases() []string {
+	if x != nil {
+		return x.Aliases
+	}
+	return nil
+}
+
+// What is allowed in a registry file and probably not meant.
+type RegistryWarning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The line, from 1. 0: no place.
+	Line int32 `protobuf:"varint,1,opt,name=line,proto3" json:"line,omitempty"`
+	// The column, from 1. 0: no place.
+	Column int32 `protobuf:"varint,2,opt,name=column,proto3" json:"column,omitempty"`
+	// What it is about, and what to do.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegistryWarning) Reset() {
+	*x = RegistryWarning{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegistryWarning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegistryWarning) ProtoMessage() {}
+
+func (x *RegistryWarning) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegistryWarning.ProtoReflect.Descriptor instead.
+func (*RegistryWarning) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RegistryWarning) GetLine() int32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *RegistryWarning) GetColumn() int32 {
+	if x != nil {
+		return x.Column
+	}
+	return 0
+}
+
+func (x *RegistryWarning) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Asks to play stored conversations with a candidate. All given filters must match.
+type StartReplayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The text of a registry file, UTF-8, at most 1 MiB as every registry file. A request of more than
+	// 256 KiB needs the console's or the admin listener. Files that it names are read from the folder of
+	// the server's file. Required.
+	Candidate []byte `protobuf:"bytes,2,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	// Only sessions that last changed at this time or later. Unset: seven days ago.
+	UpdateTimeFrom *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=update_time_from,json=updateTimeFrom,proto3" json:"update_time_from,omitempty"`
+	// Only sessions that last changed before this time. Unset: no limit.
+	UpdateTimeBefore *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=update_time_before,json=updateTimeBefore,proto3" json:"update_time_before,omitempty"`
+	// Only sessions on this channel. Empty: any.
+	Channel string `protobuf:"bytes,5,opt,name=channel,proto3" json:"channel,omitempty"`
+	// Maximum number of conversations, 0-10,000. If more match, some of them are chosen at random. 0:
+	// the default, 1,000.
+	SessionsMax int32 `protobuf:"varint,6,opt,name=sessions_max,json=sessionsMax,proto3" json:"sessions_max,omitempty"`
+	// Why, for the audit. At most 1 KiB.
+	Reason        string `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartReplayRequest) Reset() {
+	*x = StartReplayRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReplayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReplayRequest) ProtoMessage() {}
+
+func (x *StartReplayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReplayRequest.ProtoReflect.Descriptor instead.
+func (*StartReplayRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *StartReplayRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *StartReplayRequest) GetCandidate() []byte {
+	if x != nil {
+		return x.Candidate
+	}
+	return nil
+}
+
+func (x *StartReplayRequest) GetUpdateTimeFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdateTimeFrom
+	}
+	return nil
+}
+
+func (x *StartReplayRequest) GetUpdateTimeBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdateTimeBefore
+	}
+	return nil
+}
+
+func (x *StartReplayRequest) GetChannel() string {
+	if x != nil {
+		return x.Channel
+	}
+	return ""
+}
+
+func (x *StartReplayRequest) GetSessionsMax() int32 {
+	if x != nil {
+		return x.SessionsMax
+	}
+	return 0
+}
+
+func (x *StartReplayRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// A replay that has begun.
+type StartReplayResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The replay.
+	ReplayId string `protobuf:"bytes,1,opt,name=replay_id,json=replayId,proto3" json:"replay_id,omitempty"`
+	// Version of the candidate.
+	RegistryVersion string `protobuf:"bytes,2,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
+	// Version of the registry in force, with which it is compared.
+	CurrentRegistryVersion string `protobuf:"bytes,3,opt,name=current_registry_version,json=currentRegistryVersion,proto3" json:"current_registry_version,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *StartReplayResponse) Reset() {
+	*x = StartReplayResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartReplayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartReplayResponse) ProtoMessage() {}
+
+func (x *StartReplayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartReplayResponse.ProtoReflect.Descriptor instead.
+func (*StartReplayResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *StartReplayResponse) GetReplayId() string {
+	if x != nil {
+		return x.ReplayId
+	}
+	return ""
+}
+
+func (x *StartReplayResponse) GetRegistryVersion() string {
+	if x != nil {
+		return x.RegistryVersion
+	}
+	return ""
+}
+
+func (x *StartReplayResponse) GetCurrentRegistryVersion() string {
+	if x != nil {
+		return x.CurrentRegistryVersion
+	}
+	return ""
+}
+
+// Asks for a replay.
+type WatchReplayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The replay. Empty: the tenant's latest one on this replica. Unknown: NOT_FOUND, UNKNOWN_REPLAY.
+	ReplayId string `protobuf:"bytes,2,opt,name=replay_id,json=replayId,proto3" json:"replay_id,omitempty"`
+	// Only turns after this position: that of the last message that the caller has. 0: all.
+	AfterPosition int64 `protobuf:"varint,3,opt,name=after_position,json=afterPosition,proto3" json:"after_position,omitempty"`
+	// Why the caller reads the texts of the messages, for the audit. At most 1 KiB. Needs the scope
+	// read_words. Empty: turns come without texts, and no record is made.
+	ReadReason    string `protobuf:"bytes,4,opt,name=read_reason,json=readReason,proto3" json:"read_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchReplayRequest) Reset() {
+	*x = WatchReplayRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchReplayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchReplayRequest) ProtoMessage() {}
+
+func (x *WatchReplayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchReplayRequest.ProtoReflect.Descriptor instead.
+func (*WatchReplayRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *WatchReplayRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *WatchReplayRequest) GetReplayId() string {
+	if x != nil {
+		return x.ReplayId
+	}
+	return ""
+}
+
+func (x *WatchReplayRequest) GetAfterPosition() int64 {
+	if x != nil {
+		return x.AfterPosition
+	}
+	return 0
+}
+
+func (x *WatchReplayRequest) GetReadReason() string {
+	if x != nil {
+		return x.ReadReason
+	}
+	return ""
+}
+
+// How a replay stands, and turns that differ. A message comes at least every 5 s while it runs. The
+// last one has a state that is an end, and all turns up to it were sent.
+type WatchReplayResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it stands.
+	Progress *ReplayProgress `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
+	// Turns that differ, in the order in which they were found, at most 200.
+	Turns []*ReplayedTurn `protobuf:"bytes,2,rep,name=turns,proto3" json:"turns,omitempty"`
+	// How many turns that differ there were up to the end of this message. See after_position.
+	Position      int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchReplayResponse) Reset() {
+	*x = WatchReplayResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchReplayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchReplayResponse) ProtoMessage() {}
+
+func (x *WatchReplayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchReplayResponse.ProtoReflect.Descriptor instead.
+func (*WatchReplayResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *WatchReplayResponse) GetProgress() *ReplayProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *WatchReplayResponse) GetTurns() []*ReplayedTurn {
+	if x != nil {
+		return x.Turns
+	}
+	return nil
+}
+
+func (x *WatchReplayResponse) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+// How a replay stands.
+type ReplayProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The replay.
+	ReplayId string `protobuf:"bytes,1,opt,name=replay_id,json=replayId,proto3" json:"replay_id,omitempty"`
+	// What it does.
+	State ReplayState `protobuf:"varint,2,opt,name=state,proto3,enum=agent_routing.v1.ReplayState" json:"state,omitempty"`
+	// Version of the registry that was in force when it began.
+	CurrentRegistryVersion string `protobuf:"bytes,3,opt,name=current_registry_version,json=currentRegistryVersion,proto3" json:"current_registry_version,omitempty"`
+	// Version of the candidate.
+	RegistryVersion string `protobuf:"bytes,4,opt,name=registry_version,json=registryVersion,proto3" json:"registry_version,omitempty"`
+	// When it began.
+	StartTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// When it ended. Unset: it runs.
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// Why it failed, and what to do. Empty: it did not.
+	Failure string `protobuf:"bytes,7,opt,name=failure,proto3" json:"failure,omitempty"`
+	// Conversations that will be played; grows until the state is no longer READING.
+	Conversations int64 `protobuf:"varint,8,opt,name=conversations,proto3" json:"conversations,omitempty"`
+	// Conversations that were played with both registries.
+	ConversationsPlayed int64 `protobuf:"varint,9,opt,name=conversations_played,json=conversationsPlayed,proto3" json:"conversations_played,omitempty"`
+	// Conversations left out: without messages, erased, unreadable, or one of their calls failed.
+	ConversationsLeftOut int64 `protobuf:"varint,10,opt,name=conversations_left_out,json=conversationsLeftOut,proto3" json:"conversations_left_out,omitempty"`
+	// Messages of users that were played.
+	Messages int64 `protobuf:"varint,11,opt,name=messages,proto3" json:"messages,omitempty"`
+	// Turns that differ. Those beyond the first 20,000 are counted and not sent.
+	TurnsChanged int64 `protobuf:"varint,12,opt,name=turns_changed,json=turnsChanged,proto3" json:"turns_changed,omitempty"`
+	// The registry in force, on all conversations played so far.
+	Current *ReplayFigures `protobuf:"bytes,13,opt,name=current,proto3" json:"current,omitempty"`
+	// The candidate, on the same ones.
+	Candidate *ReplayFigures `protobuf:"bytes,14,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	// The turns that differ, by effect.
+	Effects []*ReplayEffectCount `protobuf:"bytes,15,rep,name=effects,proto3" json:"effects,omitempty"`
+	// Whether some of the sessions that match were chosen at random, because there are more than
+	// sessions_max.
+	Sampled       bool `protobuf:"varint,16,opt,name=sampled,proto3" json:"sampled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayProgress) Reset() {
+	*x = ReplayProgress{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayProgress) ProtoMessage() {}
+
+func (x *ReplayProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayProgress.ProtoReflect.Descriptor instead.
+func (*ReplayProgress) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ReplayProgress) GetReplayId() string {
+	if x != nil {
+		return x.ReplayId
+	}
+	return ""
+}
+
+func (x *ReplayProgress) GetState() ReplayState {
+	if x != nil {
+		return x.State
+	}
+	return ReplayState_REPLAY_STATE_UNSPECIFIED
+}
+
+func (x *ReplayProgress) GetCurrentRegistryVersion() string {
+	if x != nil {
+		return x.CurrentRegistryVersion
+	}
+	return ""
+}
+
+func (x *ReplayProgress) GetRegistryVersion() string {
+	if x != nil {
+		return x.RegistryVersion
+	}
+	return ""
+}
+
+func (x *ReplayProgress) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *ReplayProgress) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
+func (x *ReplayProgress) GetFailure() string {
+	if x != nil {
+		return x.Failure
+	}
+	return ""
+}
+
+func (x *ReplayProgress) GetConversations() int64 {
+	if x != nil {
+		return x.Conversations
+	}
+	return 0
+}
+
+func (x *ReplayProgress) GetConversationsPlayed() int64 {
+	if x != nil {
+		return x.ConversationsPlayed
+	}
+	return 0
+}
+
+func (x *ReplayProgress) GetConversationsLeftOut() int64 {
+	if x != nil {
+		return x.ConversationsLeftOut
+	}
+	return 0
+}
+
+func (x *ReplayProgress) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *ReplayProgress) GetTurnsChanged() int64 {
+	if x != nil {
+		return x.TurnsChanged
+	}
+	return 0
+}
+
+func (x *ReplayProgress) GetCurrent() *ReplayFigures {
+	if x != nil {
+		return x.Current
+	}
+	return nil
+}
+
+func (x *ReplayProgress) GetCandidate() *ReplayFigures {
+	if x != nil {
+		return x.Candidate
+	}
+	return nil
+}
+
+func (x *ReplayProgress) GetEffects() []*ReplayEffectCount {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+func (x *ReplayProgress) GetSampled() bool {
+	if x != nil {
+		return x.Sampled
+	}
+	return false
+}
+
+// What one registry did with the conversations of a replay.
+type ReplayFigures struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Messages that went to an agent without a call of the supervisor.
+	SupervisorCallsSaved int64 `protobuf:"varint,1,opt,name=supervisor_calls_saved,json=supervisorCallsSaved,proto3" json:"supervisor_calls_saved,omitempty"`
+	// Calls of the supervisor, also after a wrong dispatch.
+	SupervisorCalls int64 `protobuf:"varint,2,opt,name=supervisor_calls,json=supervisorCalls,proto3" json:"supervisor_calls,omitempty"`
+	// Messages whose owner the record shows; the next two counts are of them.
+	ScoredMessages int64 `protobuf:"varint,3,opt,name=scored_messages,json=scoredMessages,proto3" json:"scored_messages,omitempty"`
+	// Those that went directly to their owner.
+	FirstRight int64 `protobuf:"varint,4,opt,name=first_right,json=firstRight,proto3" json:"first_right,omitempty"`
+	// Those that went to another agent than the owner and the supervisor.
+	Misrouted int64 `protobuf:"varint,5,opt,name=misrouted,proto3" json:"misrouted,omitempty"`
+	// Handoffs to the owner of a message.
+	Handoffs int64 `protobuf:"varint,6,opt,name=handoffs,proto3" json:"handoffs,omitempty"`
+	// Handoffs that the rules of the registry refused.
+	HandoffsRefused int64 `protobuf:"varint,7,opt,name=handoffs_refused,json=handoffsRefused,proto3" json:"handoffs_refused,omitempty"`
+	// Messages that ended with the wrong agent.
+	Stuck int64 `protobuf:"varint,8,opt,name=stuck,proto3" json:"stuck,omitempty"`
+	// Calls that failed; each ended its conversation.
+	Errors        int64 `protobuf:"varint,9,opt,name=errors,proto3" json:"errors,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayFigures) Reset() {
+	*x = ReplayFigures{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayFigures) ProtoMessage() {}
+
+func (x *ReplayFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayFigures.ProtoReflect.Descriptor instead.
+func (*ReplayFigures) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ReplayFigures) GetSupervisorCallsSaved() int64 {
+	if x != nil {
+		return x.SupervisorCallsSaved
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetSupervisorCalls() int64 {
+	if x != nil {
+		return x.SupervisorCalls
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetScoredMessages() int64 {
+	if x != nil {
+		return x.ScoredMessages
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetFirstRight() int64 {
+	if x != nil {
+		return x.FirstRight
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetMisrouted() int64 {
+	if x != nil {
+		return x.Misrouted
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetHandoffs() int64 {
+	if x != nil {
+		return x.Handoffs
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetHandoffsRefused() int64 {
+	if x != nil {
+		return x.HandoffsRefused
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetStuck() int64 {
+	if x != nil {
+		return x.Stuck
+	}
+	return 0
+}
+
+func (x *ReplayFigures) GetErrors() int64 {
+	if x != nil {
+		return x.Errors
+	}
+	return 0
+}
+
+// How many turns have an effect.
+type ReplayEffectCount struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The effect.
+	Effect ReplayEffect `protobuf:"varint,1,opt,name=effect,proto3,enum=agent_routing.v1.ReplayEffect" json:"effect,omitempty"`
+	// How many.
+	Count         int64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayEffectCount) Reset() {
+	*x = ReplayEffectCount{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayEffectCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayEffectCount) ProtoMessage() {}
+
+func (x *ReplayEffectCount) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayEffectCount.ProtoReflect.Descriptor instead.
+func (*ReplayEffectCount) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *ReplayEffectCount) GetEffect() ReplayEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return ReplayEffect_REPLAY_EFFECT_UNSPECIFIED
+}
+
+func (x *ReplayEffectCount) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// A user's message that the candidate sends elsewhere, or for another reason.
+type ReplayedTurn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The request of the message in that session.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The place of the message in the conversation, from 1.
+	Number int32 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	// The agent that the message was for, by what happened. Empty: the record does not show it.
+	OwnerAgentId string `protobuf:"bytes,4,opt,name=owner_agent_id,json=ownerAgentId,proto3" json:"owner_agent_id,omitempty"`
+	// Where the registry in force sends it.
+	CurrentAgentId string `protobuf:"bytes,5,opt,name=current_agent_id,json=currentAgentId,proto3" json:"current_agent_id,omitempty"`
+	// Why the registry in force does so.
+	CurrentReason RouteReason `protobuf:"varint,6,opt,name=current_reason,json=currentReason,proto3,enum=agent_routing.v1.RouteReason" json:"current_reason,omitempty"`
+	// Where the candidate sends it.
+	AgentId string `protobuf:"bytes,7,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Why the candidate does so.
+	Reason RouteReason `protobuf:"varint,8,opt,name=reason,proto3,enum=agent_routing.v1.RouteReason" json:"reason,omitempty"`
+	// Whether that is better.
+	Effect ReplayEffect `protobuf:"varint,9,opt,name=effect,proto3,enum=agent_routing.v1.ReplayEffect" json:"effect,omitempty"`
+	// What the user wrote, cut at 1,000 characters. Only with read_reason.
+	Text          string `protobuf:"bytes,10,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayedTurn) Reset() {
+	*x = ReplayedTurn{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayedTurn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayedTurn) ProtoMessage() {}
+
+func (x *ReplayedTurn) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayedTurn.ProtoReflect.Descriptor instead.
+func (*ReplayedTurn) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *ReplayedTurn) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ReplayedTurn) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ReplayedTurn) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ReplayedTurn) GetOwnerAgentId() string {
+	if x != nil {
+		return x.OwnerAgentId
+	}
+	return ""
+}
+
+func (x *ReplayedTurn) GetCurrentAgentId() string {
+	if x != nil {
+		return x.CurrentAgentId
+	}
+	return ""
+}
+
+func (x *ReplayedTurn) GetCurrentReason() RouteReason {
+	if x != nil {
+		return x.CurrentReason
+	}
+	return RouteReason_ROUTE_REASON_UNSPECIFIED
+}
+
+func (x *ReplayedTurn) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ReplayedTurn) GetReason() RouteReason {
+	if x != nil {
+		return x.Reason
+	}
+	return RouteReason_ROUTE_REASON_UNSPECIFIED
+}
+
+func (x *ReplayedTurn) GetEffect() ReplayEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return ReplayEffect_REPLAY_EFFECT_UNSPECIFIED
+}
+
+func (x *ReplayedTurn) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// Asks to end a replay.
+type CancelReplayRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The replay. Required. Unknown: NOT_FOUND, UNKNOWN_REPLAY.
+	ReplayId      string `protobuf:"bytes,2,opt,name=replay_id,json=replayId,proto3" json:"replay_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelReplayRequest) Reset() {
+	*x = CancelReplayRequest{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelReplayRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelReplayRequest) ProtoMessage() {}
+
+func (x *CancelReplayRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelReplayRequest.ProtoReflect.Descriptor instead.
+func (*CancelReplayRequest) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *CancelReplayRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *CancelReplayRequest) GetReplayId() string {
+	if x != nil {
+		return x.ReplayId
+	}
+	return ""
+}
+
+// The replay as it ended.
+type CancelReplayResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How it stands.
+	Progress      *ReplayProgress `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelReplayResponse) Reset() {
+	*x = CancelReplayResponse{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelReplayResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelReplayResponse) ProtoMessage() {}
+
+func (x *CancelReplayResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelReplayResponse.ProtoReflect.Descriptor instead.
+func (*CancelReplayResponse) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *CancelReplayResponse) GetProgress() *ReplayProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
 // Live sessions that have to do with an agent. Live: an agent has the conversation, or a turn or a
 // task is open.
 type TouchedSessions struct {
@@ -4226,7 +5568,7 @@ type TouchedSessions struct {
 
 func (x *TouchedSessions) Reset() {
 	*x = TouchedSessions{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +5580,7 @@ func (x *TouchedSessions) String() string {
 func (*TouchedSessions) ProtoMessage() {}
 
 func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +5593,7 @@ func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
 func (*TouchedSessions) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TouchedSessions) GetAgentId() string {
@@ -4317,7 +5659,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4329,7 +5671,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4342,7 +5684,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -4405,7 +5747,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4417,7 +5759,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4430,7 +5772,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -4465,7 +5807,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +5819,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +5832,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -4565,7 +5907,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +5919,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +5932,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{43}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -4635,7 +5977,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +5989,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +6002,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{44}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -4711,7 +6053,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4723,7 +6065,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4736,7 +6078,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{45}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -5131,13 +6473,17 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
 	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"\xab\x01\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xa6\x02\n" +
 	"\x13ReloadAgentsRequest\x12#\n" +
 	"\rvalidate_only\x18\x01 \x01(\bR\fvalidateOnly\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
 	"\bregistry\x18\x03 \x01(\tR\bregistry\x12#\n" +
 	"\rwith_sessions\x18\x04 \x01(\bR\fwithSessions\x12\x16\n" +
-	"\x06tenant\x18\x05 \x01(\tR\x06tenant\"\xb6\x03\n" +
+	"\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x1c\n" +
+	"\tcandidate\x18\x06 \x01(\fR\tcandidate\x12\x1f\n" +
+	"\vwith_agents\x18\a \x01(\bR\n" +
+	"withAgents\x12:\n" +
+	"\x19expected_registry_version\x18\b \x01(\tR\x17expectedRegistryVersion\"\xd3\x04\n" +
 	"\x14ReloadAgentsResponse\x12)\n" +
 	"\x10registry_version\x18\x01 \x01(\tR\x0fregistryVersion\x12:\n" +
 	"\x19previous_registry_version\x18\x02 \x01(\tR\x17previousRegistryVersion\x12&\n" +
@@ -5147,7 +6493,102 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x10changed_settings\x18\x06 \x03(\tR\x0fchangedSettings\x12;\n" +
 	"\atouched\x18\a \x03(\v2!.agent_routing.v1.TouchedSessionsR\atouched\x12#\n" +
 	"\rsessions_read\x18\b \x01(\x03R\fsessionsRead\x12*\n" +
-	"\x11all_sessions_read\x18\t \x01(\bR\x0fallSessionsRead\"\xb4\x01\n" +
+	"\x11all_sessions_read\x18\t \x01(\bR\x0fallSessionsRead\x127\n" +
+	"\x06agents\x18\n" +
+	" \x03(\v2\x1f.agent_routing.v1.RegistryAgentR\x06agents\x12=\n" +
+	"\bwarnings\x18\v \x03(\v2!.agent_routing.v1.RegistryWarningR\bwarnings\x12#\n" +
+	"\rprevious_file\x18\f \x01(\tR\fpreviousFile\"\x14\n" +
+	"\x12GetRegistryRequest\"\x86\x02\n" +
+	"\x13GetRegistryResponse\x12)\n" +
+	"\x10registry_version\x18\x01 \x01(\tR\x0fregistryVersion\x12\"\n" +
+	"\rhome_agent_id\x18\x02 \x01(\tR\vhomeAgentId\x127\n" +
+	"\x06agents\x18\x03 \x03(\v2\x1f.agent_routing.v1.RegistryAgentR\x06agents\x12=\n" +
+	"\bwarnings\x18\x04 \x03(\v2!.agent_routing.v1.RegistryWarningR\bwarnings\x12(\n" +
+	"\x10read_only_reason\x18\x05 \x01(\tR\x0ereadOnlyReason\"\x9e\x01\n" +
+	"\rRegistryAgent\x12-\n" +
+	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x1d\n" +
+	"\n" +
+	"handoff_to\x18\x02 \x03(\tR\thandoffTo\x12%\n" +
+	"\x0elists_handoffs\x18\x03 \x01(\bR\rlistsHandoffs\x12\x18\n" +
+	"\aaliases\x18\x04 \x03(\tR\aaliases\"W\n" +
+	"\x0fRegistryWarning\x12\x12\n" +
+	"\x04line\x18\x01 \x01(\x05R\x04line\x12\x16\n" +
+	"\x06column\x18\x02 \x01(\x05R\x06column\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xaf\x02\n" +
+	"\x12StartReplayRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1c\n" +
+	"\tcandidate\x18\x02 \x01(\fR\tcandidate\x12D\n" +
+	"\x10update_time_from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0eupdateTimeFrom\x12H\n" +
+	"\x12update_time_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x10updateTimeBefore\x12\x18\n" +
+	"\achannel\x18\x05 \x01(\tR\achannel\x12!\n" +
+	"\fsessions_max\x18\x06 \x01(\x05R\vsessionsMax\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"\x97\x01\n" +
+	"\x13StartReplayResponse\x12\x1b\n" +
+	"\treplay_id\x18\x01 \x01(\tR\breplayId\x12)\n" +
+	"\x10registry_version\x18\x02 \x01(\tR\x0fregistryVersion\x128\n" +
+	"\x18current_registry_version\x18\x03 \x01(\tR\x16currentRegistryVersion\"\x91\x01\n" +
+	"\x12WatchReplayRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\treplay_id\x18\x02 \x01(\tR\breplayId\x12%\n" +
+	"\x0eafter_position\x18\x03 \x01(\x03R\rafterPosition\x12\x1f\n" +
+	"\vread_reason\x18\x04 \x01(\tR\n" +
+	"readReason\"\xa5\x01\n" +
+	"\x13WatchReplayResponse\x12<\n" +
+	"\bprogress\x18\x01 \x01(\v2 .agent_routing.v1.ReplayProgressR\bprogress\x124\n" +
+	"\x05turns\x18\x02 \x03(\v2\x1e.agent_routing.v1.ReplayedTurnR\x05turns\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x03R\bposition\"\xf6\x05\n" +
+	"\x0eReplayProgress\x12\x1b\n" +
+	"\treplay_id\x18\x01 \x01(\tR\breplayId\x123\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1d.agent_routing.v1.ReplayStateR\x05state\x128\n" +
+	"\x18current_registry_version\x18\x03 \x01(\tR\x16currentRegistryVersion\x12)\n" +
+	"\x10registry_version\x18\x04 \x01(\tR\x0fregistryVersion\x129\n" +
+	"\n" +
+	"start_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
+	"\bend_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x18\n" +
+	"\afailure\x18\a \x01(\tR\afailure\x12$\n" +
+	"\rconversations\x18\b \x01(\x03R\rconversations\x121\n" +
+	"\x14conversations_played\x18\t \x01(\x03R\x13conversationsPlayed\x124\n" +
+	"\x16conversations_left_out\x18\n" +
+	" \x01(\x03R\x14conversationsLeftOut\x12\x1a\n" +
+	"\bmessages\x18\v \x01(\x03R\bmessages\x12#\n" +
+	"\rturns_changed\x18\f \x01(\x03R\fturnsChanged\x129\n" +
+	"\acurrent\x18\r \x01(\v2\x1f.agent_routing.v1.ReplayFiguresR\acurrent\x12=\n" +
+	"\tcandidate\x18\x0e \x01(\v2\x1f.agent_routing.v1.ReplayFiguresR\tcandidate\x12=\n" +
+	"\aeffects\x18\x0f \x03(\v2#.agent_routing.v1.ReplayEffectCountR\aeffects\x12\x18\n" +
+	"\asampled\x18\x10 \x01(\bR\asampled\"\xcd\x02\n" +
+	"\rReplayFigures\x124\n" +
+	"\x16supervisor_calls_saved\x18\x01 \x01(\x03R\x14supervisorCallsSaved\x12)\n" +
+	"\x10supervisor_calls\x18\x02 \x01(\x03R\x0fsupervisorCalls\x12'\n" +
+	"\x0fscored_messages\x18\x03 \x01(\x03R\x0escoredMessages\x12\x1f\n" +
+	"\vfirst_right\x18\x04 \x01(\x03R\n" +
+	"firstRight\x12\x1c\n" +
+	"\tmisrouted\x18\x05 \x01(\x03R\tmisrouted\x12\x1a\n" +
+	"\bhandoffs\x18\x06 \x01(\x03R\bhandoffs\x12)\n" +
+	"\x10handoffs_refused\x18\a \x01(\x03R\x0fhandoffsRefused\x12\x14\n" +
+	"\x05stuck\x18\b \x01(\x03R\x05stuck\x12\x16\n" +
+	"\x06errors\x18\t \x01(\x03R\x06errors\"a\n" +
+	"\x11ReplayEffectCount\x126\n" +
+	"\x06effect\x18\x01 \x01(\x0e2\x1e.agent_routing.v1.ReplayEffectR\x06effect\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\x98\x03\n" +
+	"\fReplayedTurn\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x05R\x06number\x12$\n" +
+	"\x0eowner_agent_id\x18\x04 \x01(\tR\fownerAgentId\x12(\n" +
+	"\x10current_agent_id\x18\x05 \x01(\tR\x0ecurrentAgentId\x12D\n" +
+	"\x0ecurrent_reason\x18\x06 \x01(\x0e2\x1d.agent_routing.v1.RouteReasonR\rcurrentReason\x12\x19\n" +
+	"\bagent_id\x18\a \x01(\tR\aagentId\x125\n" +
+	"\x06reason\x18\b \x01(\x0e2\x1d.agent_routing.v1.RouteReasonR\x06reason\x126\n" +
+	"\x06effect\x18\t \x01(\x0e2\x1e.agent_routing.v1.ReplayEffectR\x06effect\x12\x12\n" +
+	"\x04text\x18\n" +
+	" \x01(\tR\x04text\"J\n" +
+	"\x13CancelReplayRequest\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1b\n" +
+	"\treplay_id\x18\x02 \x01(\tR\breplayId\"T\n" +
+	"\x14CancelReplayResponse\x12<\n" +
+	"\bprogress\x18\x01 \x01(\v2 .agent_routing.v1.ReplayProgressR\bprogress\"\xb4\x01\n" +
 	"\x0fTouchedSessions\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x16\n" +
 	"\x06active\x18\x02 \x01(\x03R\x06active\x12 \n" +
@@ -5194,14 +6635,28 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"EventOrder\x12\x1b\n" +
 	"\x17EVENT_ORDER_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18EVENT_ORDER_NEWEST_FIRST\x10\x01\x12\x1c\n" +
-	"\x18EVENT_ORDER_OLDEST_FIRST\x10\x02*\xb5\x01\n" +
+	"\x18EVENT_ORDER_OLDEST_FIRST\x10\x02*\xab\x01\n" +
+	"\vReplayState\x12\x1c\n" +
+	"\x18REPLAY_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14REPLAY_STATE_READING\x10\x01\x12\x18\n" +
+	"\x14REPLAY_STATE_PLAYING\x10\x02\x12\x15\n" +
+	"\x11REPLAY_STATE_DONE\x10\x03\x12\x1a\n" +
+	"\x16REPLAY_STATE_CANCELLED\x10\x04\x12\x17\n" +
+	"\x13REPLAY_STATE_FAILED\x10\x05*\xe4\x01\n" +
+	"\fReplayEffect\x12\x1d\n" +
+	"\x19REPLAY_EFFECT_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17REPLAY_EFFECT_RIGHT_NOW\x10\x01\x12 \n" +
+	"\x1cREPLAY_EFFECT_SUPERVISED_NOW\x10\x02\x12\x1f\n" +
+	"\x1bREPLAY_EFFECT_MISROUTED_NOW\x10\x03\x12\x19\n" +
+	"\x15REPLAY_EFFECT_AS_GOOD\x10\x04\x12\x19\n" +
+	"\x15REPLAY_EFFECT_UNKNOWN\x10\x05\x12\x1f\n" +
+	"\x1bREPLAY_EFFECT_OWNER_REMOVED\x10\x06*\xb5\x01\n" +
 	"\x10StickinessSource\x12!\n" +
 	"\x1dSTICKINESS_SOURCE_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aSTICKINESS_SOURCE_REGISTRY\x10\x01\x12\x1d\n" +
 	"\x19STICKINESS_SOURCE_SETTING\x10\x02\x12\x1c\n" +
 	"\x18STICKINESS_SOURCE_TENANT\x10\x03\x12!\n" +
-	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xbb\n" +
-	"\n" +
+	"\x1dSTICKINESS_SOURCE_ALL_TENANTS\x10\x042\xb0\r\n" +
 	"\fAdminService\x12]\n" +
 	"\fListSessions\x12%.agent_routing.v1.ListSessionsRequest\x1a&.agent_routing.v1.ListSessionsResponse\x12]\n" +
 	"\fGetSessionAt\x12%.agent_routing.v1.GetSessionAtRequest\x1a&.agent_routing.v1.GetSessionAtResponse\x12W\n" +
@@ -5214,7 +6669,11 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\tEraseUser\x12\".agent_routing.v1.EraseUserRequest\x1a#.agent_routing.v1.EraseUserResponse\x12Y\n" +
 	"\n" +
 	"ExportUser\x12#.agent_routing.v1.ExportUserRequest\x1a$.agent_routing.v1.ExportUserResponse0\x01\x12]\n" +
-	"\fReloadAgents\x12%.agent_routing.v1.ReloadAgentsRequest\x1a&.agent_routing.v1.ReloadAgentsResponse\x12`\n" +
+	"\fReloadAgents\x12%.agent_routing.v1.ReloadAgentsRequest\x1a&.agent_routing.v1.ReloadAgentsResponse\x12Z\n" +
+	"\vGetRegistry\x12$.agent_routing.v1.GetRegistryRequest\x1a%.agent_routing.v1.GetRegistryResponse\x12Z\n" +
+	"\vStartReplay\x12$.agent_routing.v1.StartReplayRequest\x1a%.agent_routing.v1.StartReplayResponse\x12\\\n" +
+	"\vWatchReplay\x12$.agent_routing.v1.WatchReplayRequest\x1a%.agent_routing.v1.WatchReplayResponse0\x01\x12]\n" +
+	"\fCancelReplay\x12%.agent_routing.v1.CancelReplayRequest\x1a&.agent_routing.v1.CancelReplayResponse\x12`\n" +
 	"\rSetStickiness\x12&.agent_routing.v1.SetStickinessRequest\x1a'.agent_routing.v1.SetStickinessResponse\x12`\n" +
 	"\rGetStickiness\x12&.agent_routing.v1.GetStickinessRequest\x1a'.agent_routing.v1.GetStickinessResponse\x12T\n" +
 	"\tListInbox\x12\".agent_routing.v1.ListInboxRequest\x1a#.agent_routing.v1.ListInboxResponse\x12`\n" +
@@ -5233,201 +6692,245 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_admin_service_proto_rawDescData
 }
 
-var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
-	(StickinessSource)(0),           // 1: agent_routing.v1.StickinessSource
-	(*ListSessionsRequest)(nil),     // 2: agent_routing.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),    // 3: agent_routing.v1.ListSessionsResponse
-	(*SessionSummary)(nil),          // 4: agent_routing.v1.SessionSummary
-	(*Unreadable)(nil),              // 5: agent_routing.v1.Unreadable
-	(*ListInboxRequest)(nil),        // 6: agent_routing.v1.ListInboxRequest
-	(*ListInboxResponse)(nil),       // 7: agent_routing.v1.ListInboxResponse
-	(*InboxEntry)(nil),              // 8: agent_routing.v1.InboxEntry
-	(*GetSessionAtRequest)(nil),     // 9: agent_routing.v1.GetSessionAtRequest
-	(*GetSessionAtResponse)(nil),    // 10: agent_routing.v1.GetSessionAtResponse
-	(*ParkedTaskAt)(nil),            // 11: agent_routing.v1.ParkedTaskAt
-	(*OpenTurn)(nil),                // 12: agent_routing.v1.OpenTurn
-	(*ListEventsRequest)(nil),       // 13: agent_routing.v1.ListEventsRequest
-	(*ListEventsResponse)(nil),      // 14: agent_routing.v1.ListEventsResponse
-	(*AuditRecord)(nil),             // 15: agent_routing.v1.AuditRecord
-	(*WatchEventsRequest)(nil),      // 16: agent_routing.v1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),     // 17: agent_routing.v1.WatchEventsResponse
-	(*GetRoutingStatsRequest)(nil),  // 18: agent_routing.v1.GetRoutingStatsRequest
-	(*GetRoutingStatsResponse)(nil), // 19: agent_routing.v1.GetRoutingStatsResponse
-	(*ConfidenceCount)(nil),         // 20: agent_routing.v1.ConfidenceCount
-	(*RegistryVersionCount)(nil),    // 21: agent_routing.v1.RegistryVersionCount
-	(*SuggestionCount)(nil),         // 22: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 23: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 24: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 25: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 26: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 27: agent_routing.v1.TurnOutcomeCount
-	(*GetServerStatusRequest)(nil),  // 28: agent_routing.v1.GetServerStatusRequest
-	(*GetServerStatusResponse)(nil), // 29: agent_routing.v1.GetServerStatusResponse
-	(*MethodCalls)(nil),             // 30: agent_routing.v1.MethodCalls
-	(*VerifyAuditRequest)(nil),      // 31: agent_routing.v1.VerifyAuditRequest
-	(*VerifyAuditResponse)(nil),     // 32: agent_routing.v1.VerifyAuditResponse
-	(*EraseUserRequest)(nil),        // 33: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 34: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 35: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 36: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 37: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 38: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 39: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 40: agent_routing.v1.ReloadAgentsResponse
-	(*TouchedSessions)(nil),         // 41: agent_routing.v1.TouchedSessions
-	(*SetStickinessRequest)(nil),    // 42: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 43: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 44: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 45: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 46: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 47: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 48: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	nil,                             // 49: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 50: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 51: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 52: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 53: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 54: agent_routing.v1.Agent
-	(*durationpb.Duration)(nil),     // 55: google.protobuf.Duration
-	(*Frame)(nil),                   // 56: agent_routing.v1.Frame
-	(*Task)(nil),                    // 57: agent_routing.v1.Task
-	(RouteReason)(0),                // 58: agent_routing.v1.RouteReason
-	(*SessionEvent)(nil),            // 59: agent_routing.v1.SessionEvent
-	(*Change)(nil),                  // 60: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 61: agent_routing.v1.Heartbeat
-	(Initiator)(0),                  // 62: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 63: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 64: agent_routing.v1.TurnOutcome
-	(*Turn)(nil),                    // 65: agent_routing.v1.Turn
-	(*Note)(nil),                    // 66: agent_routing.v1.Note
+	(ReplayState)(0),                // 1: agent_routing.v1.ReplayState
+	(ReplayEffect)(0),               // 2: agent_routing.v1.ReplayEffect
+	(StickinessSource)(0),           // 3: agent_routing.v1.StickinessSource
+	(*ListSessionsRequest)(nil),     // 4: agent_routing.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),    // 5: agent_routing.v1.ListSessionsResponse
+	(*SessionSummary)(nil),          // 6: agent_routing.v1.SessionSummary
+	(*Unreadable)(nil),              // 7: agent_routing.v1.Unreadable
+	(*ListInboxRequest)(nil),        // 8: agent_routing.v1.ListInboxRequest
+	(*ListInboxResponse)(nil),       // 9: agent_routing.v1.ListInboxResponse
+	(*InboxEntry)(nil),              // 10: agent_routing.v1.InboxEntry
+	(*GetSessionAtRequest)(nil),     // 11: agent_routing.v1.GetSessionAtRequest
+	(*GetSessionAtResponse)(nil),    // 12: agent_routing.v1.GetSessionAtResponse
+	(*ParkedTaskAt)(nil),            // 13: agent_routing.v1.ParkedTaskAt
+	(*OpenTurn)(nil),                // 14: agent_routing.v1.OpenTurn
+	(*ListEventsRequest)(nil),       // 15: agent_routing.v1.ListEventsRequest
+	(*ListEventsResponse)(nil),      // 16: agent_routing.v1.ListEventsResponse
+	(*AuditRecord)(nil),             // 17: agent_routing.v1.AuditRecord
+	(*WatchEventsRequest)(nil),      // 18: agent_routing.v1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),     // 19: agent_routing.v1.WatchEventsResponse
+	(*GetRoutingStatsRequest)(nil),  // 20: agent_routing.v1.GetRoutingStatsRequest
+	(*GetRoutingStatsResponse)(nil), // 21: agent_routing.v1.GetRoutingStatsResponse
+	(*ConfidenceCount)(nil),         // 22: agent_routing.v1.ConfidenceCount
+	(*RegistryVersionCount)(nil),    // 23: agent_routing.v1.RegistryVersionCount
+	(*SuggestionCount)(nil),         // 24: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 25: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 26: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 27: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 28: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 29: agent_routing.v1.TurnOutcomeCount
+	(*GetServerStatusRequest)(nil),  // 30: agent_routing.v1.GetServerStatusRequest
+	(*GetServerStatusResponse)(nil), // 31: agent_routing.v1.GetServerStatusResponse
+	(*MethodCalls)(nil),             // 32: agent_routing.v1.MethodCalls
+	(*VerifyAuditRequest)(nil),      // 33: agent_routing.v1.VerifyAuditRequest
+	(*VerifyAuditResponse)(nil),     // 34: agent_routing.v1.VerifyAuditResponse
+	(*EraseUserRequest)(nil),        // 35: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 36: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 37: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 38: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 39: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 40: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 41: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 42: agent_routing.v1.ReloadAgentsResponse
+	(*GetRegistryRequest)(nil),      // 43: agent_routing.v1.GetRegistryRequest
+	(*GetRegistryResponse)(nil),     // 44: agent_routing.v1.GetRegistryResponse
+	(*RegistryAgent)(nil),           // 45: agent_routing.v1.RegistryAgent
+	(*RegistryWarning)(nil),         // 46: agent_routing.v1.RegistryWarning
+	(*StartReplayRequest)(nil),      // 47: agent_routing.v1.StartReplayRequest
+	(*StartReplayResponse)(nil),     // 48: agent_routing.v1.StartReplayResponse
+	(*WatchReplayRequest)(nil),      // 49: agent_routing.v1.WatchReplayRequest
+	(*WatchReplayResponse)(nil),     // 50: agent_routing.v1.WatchReplayResponse
+	(*ReplayProgress)(nil),          // 51: agent_routing.v1.ReplayProgress
+	(*ReplayFigures)(nil),           // 52: agent_routing.v1.ReplayFigures
+	(*ReplayEffectCount)(nil),       // 53: agent_routing.v1.ReplayEffectCount
+	(*ReplayedTurn)(nil),            // 54: agent_routing.v1.ReplayedTurn
+	(*CancelReplayRequest)(nil),     // 55: agent_routing.v1.CancelReplayRequest
+	(*CancelReplayResponse)(nil),    // 56: agent_routing.v1.CancelReplayResponse
+	(*TouchedSessions)(nil),         // 57: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 58: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 59: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 60: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 61: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 62: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 63: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 64: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	nil,                             // 65: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 66: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 67: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 68: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 69: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 70: agent_routing.v1.Agent
+	(*durationpb.Duration)(nil),     // 71: google.protobuf.Duration
+	(*Frame)(nil),                   // 72: agent_routing.v1.Frame
+	(*Task)(nil),                    // 73: agent_routing.v1.Task
+	(RouteReason)(0),                // 74: agent_routing.v1.RouteReason
+	(*SessionEvent)(nil),            // 75: agent_routing.v1.SessionEvent
+	(*Change)(nil),                  // 76: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 77: agent_routing.v1.Heartbeat
+	(Initiator)(0),                  // 78: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 79: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 80: agent_routing.v1.TurnOutcome
+	(*Turn)(nil),                    // 81: agent_routing.v1.Turn
+	(*Note)(nil),                    // 82: agent_routing.v1.Note
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	52,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	53,  // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	53,  // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	4,   // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	54,  // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	52,  // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	53,  // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	53,  // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
-	5,   // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
-	8,   // 9: agent_routing.v1.ListInboxResponse.entries:type_name -> agent_routing.v1.InboxEntry
-	54,  // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
-	53,  // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
-	53,  // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
-	55,  // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
-	54,  // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
-	53,  // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	56,  // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
-	57,  // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
-	12,  // 18: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
-	12,  // 19: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	54,  // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
-	53,  // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
-	53,  // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
-	48,  // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	11,  // 24: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
-	57,  // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
-	54,  // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
-	56,  // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
-	12,  // 28: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
-	12,  // 29: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	54,  // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
-	58,  // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
-	53,  // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
-	53,  // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	53,  // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	68,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	69,  // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	69,  // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	6,   // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
+	70,  // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	68,  // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	69,  // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	69,  // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	7,   // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
+	10,  // 9: agent_routing.v1.ListInboxResponse.entries:type_name -> agent_routing.v1.InboxEntry
+	70,  // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
+	69,  // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
+	69,  // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
+	71,  // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
+	70,  // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
+	69,  // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	72,  // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
+	73,  // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
+	14,  // 18: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
+	14,  // 19: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	70,  // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
+	69,  // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
+	69,  // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
+	64,  // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	13,  // 24: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
+	73,  // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
+	70,  // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
+	72,  // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
+	14,  // 28: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
+	14,  // 29: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
+	70,  // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
+	74,  // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
+	69,  // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
+	69,  // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	69,  // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
 	0,   // 35: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
-	15,  // 36: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	59,  // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
-	5,   // 38: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	55,  // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	60,  // 40: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	61,  // 41: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	5,   // 42: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	53,  // 43: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	53,  // 44: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	53,  // 45: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	53,  // 46: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	53,  // 47: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	24,  // 48: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	49,  // 49: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	25,  // 50: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	50,  // 51: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	26,  // 52: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	51,  // 53: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	23,  // 54: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	22,  // 55: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	20,  // 56: agent_routing.v1.GetRoutingStatsResponse.suggestions_by_confidence:type_name -> agent_routing.v1.ConfidenceCount
-	21,  // 57: agent_routing.v1.GetRoutingStatsResponse.registry_versions:type_name -> agent_routing.v1.RegistryVersionCount
-	53,  // 58: agent_routing.v1.RegistryVersionCount.start_time:type_name -> google.protobuf.Timestamp
-	53,  // 59: agent_routing.v1.RegistryVersionCount.end_time:type_name -> google.protobuf.Timestamp
-	53,  // 60: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	55,  // 61: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	58,  // 62: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	62,  // 63: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	63,  // 64: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	27,  // 65: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	55,  // 66: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	55,  // 67: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	64,  // 68: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	53,  // 69: agent_routing.v1.GetServerStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	53,  // 70: agent_routing.v1.GetServerStatusResponse.current_time:type_name -> google.protobuf.Timestamp
-	55,  // 71: agent_routing.v1.GetServerStatusResponse.duration_bounds:type_name -> google.protobuf.Duration
-	30,  // 72: agent_routing.v1.GetServerStatusResponse.calls:type_name -> agent_routing.v1.MethodCalls
-	53,  // 73: agent_routing.v1.VerifyAuditResponse.sealed_time:type_name -> google.protobuf.Timestamp
-	53,  // 74: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	4,   // 75: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	57,  // 76: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	65,  // 77: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	15,  // 78: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	37,  // 79: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	38,  // 80: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	5,   // 81: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	66,  // 82: agent_routing.v1.ExportUserResponse.note:type_name -> agent_routing.v1.Note
-	53,  // 83: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	53,  // 84: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	41,  // 85: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	1,   // 86: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	53,  // 87: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	53,  // 88: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	53,  // 89: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	2,   // 90: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	9,   // 91: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
-	13,  // 92: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	16,  // 93: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	18,  // 94: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	28,  // 95: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
-	31,  // 96: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
-	33,  // 97: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	35,  // 98: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	39,  // 99: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	42,  // 100: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	43,  // 101: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	6,   // 102: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
-	46,  // 103: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	3,   // 104: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	10,  // 105: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
-	14,  // 106: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	17,  // 107: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	19,  // 108: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	29,  // 109: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
-	32,  // 110: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
-	34,  // 111: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	36,  // 112: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	40,  // 113: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	45,  // 114: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	44,  // 115: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	7,   // 116: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
-	47,  // 117: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	104, // [104:118] is the sub-list for method output_type
-	90,  // [90:104] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	17,  // 36: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
+	75,  // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	7,   // 38: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
+	71,  // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	76,  // 40: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	77,  // 41: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	7,   // 42: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	69,  // 43: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	69,  // 44: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	69,  // 45: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	69,  // 46: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	69,  // 47: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	26,  // 48: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	65,  // 49: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	27,  // 50: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	66,  // 51: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	28,  // 52: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	67,  // 53: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	25,  // 54: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	24,  // 55: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	22,  // 56: agent_routing.v1.GetRoutingStatsResponse.suggestions_by_confidence:type_name -> agent_routing.v1.ConfidenceCount
+	23,  // 57: agent_routing.v1.GetRoutingStatsResponse.registry_versions:type_name -> agent_routing.v1.RegistryVersionCount
+	69,  // 58: agent_routing.v1.RegistryVersionCount.start_time:type_name -> google.protobuf.Timestamp
+	69,  // 59: agent_routing.v1.RegistryVersionCount.end_time:type_name -> google.protobuf.Timestamp
+	69,  // 60: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	71,  // 61: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	74,  // 62: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	78,  // 63: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	79,  // 64: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	29,  // 65: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	71,  // 66: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	71,  // 67: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	80,  // 68: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	69,  // 69: agent_routing.v1.GetServerStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	69,  // 70: agent_routing.v1.GetServerStatusResponse.current_time:type_name -> google.protobuf.Timestamp
+	71,  // 71: agent_routing.v1.GetServerStatusResponse.duration_bounds:type_name -> google.protobuf.Duration
+	32,  // 72: agent_routing.v1.GetServerStatusResponse.calls:type_name -> agent_routing.v1.MethodCalls
+	69,  // 73: agent_routing.v1.VerifyAuditResponse.sealed_time:type_name -> google.protobuf.Timestamp
+	69,  // 74: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	6,   // 75: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	73,  // 76: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	81,  // 77: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	17,  // 78: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	39,  // 79: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	40,  // 80: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	7,   // 81: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	82,  // 82: agent_routing.v1.ExportUserResponse.note:type_name -> agent_routing.v1.Note
+	69,  // 83: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	69,  // 84: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	57,  // 85: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	45,  // 86: agent_routing.v1.ReloadAgentsResponse.agents:type_name -> agent_routing.v1.RegistryAgent
+	46,  // 87: agent_routing.v1.ReloadAgentsResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
+	45,  // 88: agent_routing.v1.GetRegistryResponse.agents:type_name -> agent_routing.v1.RegistryAgent
+	46,  // 89: agent_routing.v1.GetRegistryResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
+	70,  // 90: agent_routing.v1.RegistryAgent.agent:type_name -> agent_routing.v1.Agent
+	69,  // 91: agent_routing.v1.StartReplayRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	69,  // 92: agent_routing.v1.StartReplayRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	51,  // 93: agent_routing.v1.WatchReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
+	54,  // 94: agent_routing.v1.WatchReplayResponse.turns:type_name -> agent_routing.v1.ReplayedTurn
+	1,   // 95: agent_routing.v1.ReplayProgress.state:type_name -> agent_routing.v1.ReplayState
+	69,  // 96: agent_routing.v1.ReplayProgress.start_time:type_name -> google.protobuf.Timestamp
+	69,  // 97: agent_routing.v1.ReplayProgress.end_time:type_name -> google.protobuf.Timestamp
+	52,  // 98: agent_routing.v1.ReplayProgress.current:type_name -> agent_routing.v1.ReplayFigures
+	52,  // 99: agent_routing.v1.ReplayProgress.candidate:type_name -> agent_routing.v1.ReplayFigures
+	53,  // 100: agent_routing.v1.ReplayProgress.effects:type_name -> agent_routing.v1.ReplayEffectCount
+	2,   // 101: agent_routing.v1.ReplayEffectCount.effect:type_name -> agent_routing.v1.ReplayEffect
+	74,  // 102: agent_routing.v1.ReplayedTurn.current_reason:type_name -> agent_routing.v1.RouteReason
+	74,  // 103: agent_routing.v1.ReplayedTurn.reason:type_name -> agent_routing.v1.RouteReason
+	2,   // 104: agent_routing.v1.ReplayedTurn.effect:type_name -> agent_routing.v1.ReplayEffect
+	51,  // 105: agent_routing.v1.CancelReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
+	3,   // 106: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	69,  // 107: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	69,  // 108: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	69,  // 109: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	4,   // 110: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	11,  // 111: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	15,  // 112: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	18,  // 113: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	20,  // 114: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	30,  // 115: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
+	33,  // 116: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
+	35,  // 117: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	37,  // 118: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	41,  // 119: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	43,  // 120: agent_routing.v1.AdminService.GetRegistry:input_type -> agent_routing.v1.GetRegistryRequest
+	47,  // 121: agent_routing.v1.AdminService.StartReplay:input_type -> agent_routing.v1.StartReplayRequest
+	49,  // 122: agent_routing.v1.AdminService.WatchReplay:input_type -> agent_routing.v1.WatchReplayRequest
+	55,  // 123: agent_routing.v1.AdminService.CancelReplay:input_type -> agent_routing.v1.CancelReplayRequest
+	58,  // 124: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	59,  // 125: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	8,   // 126: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
+	62,  // 127: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	5,   // 128: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	12,  // 129: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	16,  // 130: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	19,  // 131: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	21,  // 132: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	31,  // 133: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
+	34,  // 134: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
+	36,  // 135: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	38,  // 136: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	42,  // 137: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	44,  // 138: agent_routing.v1.AdminService.GetRegistry:output_type -> agent_routing.v1.GetRegistryResponse
+	48,  // 139: agent_routing.v1.AdminService.StartReplay:output_type -> agent_routing.v1.StartReplayResponse
+	50,  // 140: agent_routing.v1.AdminService.WatchReplay:output_type -> agent_routing.v1.WatchReplayResponse
+	56,  // 141: agent_routing.v1.AdminService.CancelReplay:output_type -> agent_routing.v1.CancelReplayResponse
+	61,  // 142: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	60,  // 143: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	9,   // 144: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
+	63,  // 145: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	128, // [128:146] is the sub-list for method output_type
+	110, // [110:128] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -5459,14 +6962,14 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Unreadable)(nil),
 		(*ExportUserResponse_Note)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[40].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[54].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   50,
+			NumEnums:      4,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

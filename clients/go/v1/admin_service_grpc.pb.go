@@ -29,6 +29,10 @@ const (
 	AdminService_EraseUser_FullMethodName       = "/agent_routing.v1.AdminService/EraseUser"
 	AdminService_ExportUser_FullMethodName      = "/agent_routing.v1.AdminService/ExportUser"
 	AdminService_ReloadAgents_FullMethodName    = "/agent_routing.v1.AdminService/ReloadAgents"
+	AdminService_GetRegistry_FullMethodName     = "/agent_routing.v1.AdminService/GetRegistry"
+	AdminService_StartReplay_FullMethodName     = "/agent_routing.v1.AdminService/StartReplay"
+	AdminService_WatchReplay_FullMethodName     = "/agent_routing.v1.AdminService/WatchReplay"
+	AdminService_CancelReplay_FullMethodName    = "/agent_routing.v1.AdminService/CancelReplay"
 	AdminService_SetStickiness_FullMethodName   = "/agent_routing.v1.AdminService/SetStickiness"
 	AdminService_GetStickiness_FullMethodName   = "/agent_routing.v1.AdminService/GetStickiness"
 	AdminService_ListInbox_FullMethodName       = "/agent_routing.v1.AdminService/ListInbox"
@@ -72,9 +76,25 @@ type AdminServiceClient interface {
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
 	// Sends everything that is stored about a user, session by session. Complete if it ends with OK.
 	ExportUser(ctx context.Context, in *ExportUserRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportUserResponse], error)
-	// Reads the registry file again, on the replica that answers. A file with a mistake is refused
-	// with its line and the remedy, and the registry in force stays.
+	// Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
+	// A file with a mistake is refused with its line and the remedy, and the registry in force stays.
 	ReloadAgents(ctx context.Context, in *ReloadAgentsRequest, opts ...grpc.CallOption) (*ReloadAgentsResponse, error)
+	// Returns the registry in force on the replica that answers: its agents, to whom each may hand
+	// over, and the warnings about its file.
+	GetRegistry(ctx context.Context, in *GetRegistryRequest, opts ...grpc.CallOption) (*GetRegistryResponse, error)
+	// Begins to play stored conversations of a tenant with two registries, the one in force and a
+	// candidate, in a process of its own, and answers once the candidate has been read. No session
+	// changes and no agent is called. A server plays one replay of a tenant at a time
+	// (FAILED_PRECONDITION, REPLAY_RUNNING). WatchReplay shows what becomes of it.
+	StartReplay(ctx context.Context, in *StartReplayRequest, opts ...grpc.CallOption) (*StartReplayResponse, error)
+	// Sends the progress of a replay, and every message that the candidate would treat differently,
+	// until the replay has ended. A watch that breaks off changes nothing: watch again, after the last
+	// position. The replica that started a replay has it, until it stops or has started
+	// another one of the tenant.
+	WatchReplay(ctx context.Context, in *WatchReplayRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchReplayResponse], error)
+	// Ends a replay before it is finished. What was found so far stays. One that has ended is left as it
+	// is.
+	CancelReplay(ctx context.Context, in *CancelReplayRequest, opts ...grpc.CallOption) (*CancelReplayResponse, error)
 	// Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
 	// goes to the home agent; no session loses its state, and handoffs are still recorded. It can be
 	// off for some agents or for a share of the users alone. Each switch is in the audit, as
@@ -216,6 +236,55 @@ func (c *adminServiceClient) ReloadAgents(ctx context.Context, in *ReloadAgentsR
 	return out, nil
 }
 
+func (c *adminServiceClient) GetRegistry(ctx context.Context, in *GetRegistryRequest, opts ...grpc.CallOption) (*GetRegistryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRegistryResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetRegistry_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) StartReplay(ctx context.Context, in *StartReplayRequest, opts ...grpc.CallOption) (*StartReplayResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StartReplayResponse)
+	err := c.cc.Invoke(ctx, AdminService_StartReplay_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) WatchReplay(ctx context.Context, in *WatchReplayRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchReplayResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[2], AdminService_WatchReplay_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchReplayRequest, WatchReplayResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchReplayClient = grpc.ServerStreamingClient[WatchReplayResponse]
+
+func (c *adminServiceClient) CancelReplay(ctx context.Context, in *CancelReplayRequest, opts ...grpc.CallOption) (*CancelReplayResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelReplayResponse)
+	err := c.cc.Invoke(ctx, AdminService_CancelReplay_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) SetStickiness(ctx context.Context, in *SetStickinessRequest, opts ...grpc.CallOption) (*SetStickinessResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetStickinessResponse)
@@ -293,9 +362,25 @@ type AdminServiceServer interface {
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
 	// Sends everything that is stored about a user, session by session. Complete if it ends with OK.
 	ExportUser(*ExportUserRequest, grpc.ServerStreamingServer[ExportUserResponse]) error
-	// Reads the registry file again, on the replica that answers. A file with a mistake is refused
-	// with its line and the remedy, and the registry in force stays.
+	// Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
+	// A file with a mistake is refused with its line and the remedy, and the registry in force stays.
 	ReloadAgents(context.Context, *ReloadAgentsRequest) (*ReloadAgentsResponse, error)
+	// Returns the registry in force on the replica that answers: its agents, to whom each may hand
+	// over, and the warnings about its file.
+	GetRegistry(context.Context, *GetRegistryRequest) (*GetRegistryResponse, error)
+	// Begins to play stored conversations of a tenant with two registries, the one in force and a
+	// candidate, in a process of its own, and answers once the candidate has been read. No session
+	// changes and no agent is called. A server plays one replay of a tenant at a time
+	// (FAILED_PRECONDITION, REPLAY_RUNNING). WatchReplay shows what becomes of it.
+	StartReplay(context.Context, *StartReplayRequest) (*StartReplayResponse, error)
+	// Sends the progress of a replay, and every message that the candidate would treat differently,
+	// until the replay has ended. A watch that breaks off changes nothing: watch again, after the last
+	// position. The replica that started a replay has it, until it stops or has started
+	// another one of the tenant.
+	WatchReplay(*WatchReplayRequest, grpc.ServerStreamingServer[WatchReplayResponse]) error
+	// Ends a replay before it is finished. What was found so far stays. One that has ended is left as it
+	// is.
+	CancelReplay(context.Context, *CancelReplayRequest) (*CancelReplayResponse, error)
 	// Switches stickiness off or on for a tenant, on all replicas. While it is off, every message
 	// goes to the home agent; no session loses its state, and handoffs are still recorded. It can be
 	// off for some agents or for a share of the users alone. Each switch is in the audit, as
@@ -348,6 +433,18 @@ func (UnimplementedAdminServiceServer) ExportUser(*ExportUserRequest, grpc.Serve
 }
 func (UnimplementedAdminServiceServer) ReloadAgents(context.Context, *ReloadAgentsRequest) (*ReloadAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReloadAgents not implemented")
+}
+func (UnimplementedAdminServiceServer) GetRegistry(context.Context, *GetRegistryRequest) (*GetRegistryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRegistry not implemented")
+}
+func (UnimplementedAdminServiceServer) StartReplay(context.Context, *StartReplayRequest) (*StartReplayResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StartReplay not implemented")
+}
+func (UnimplementedAdminServiceServer) WatchReplay(*WatchReplayRequest, grpc.ServerStreamingServer[WatchReplayResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchReplay not implemented")
+}
+func (UnimplementedAdminServiceServer) CancelReplay(context.Context, *CancelReplayRequest) (*CancelReplayResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelReplay not implemented")
 }
 func (UnimplementedAdminServiceServer) SetStickiness(context.Context, *SetStickinessRequest) (*SetStickinessResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetStickiness not implemented")
@@ -548,6 +645,71 @@ func _AdminService_ReloadAgents_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_GetRegistry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRegistryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetRegistry(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetRegistry_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetRegistry(ctx, req.(*GetRegistryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_StartReplay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartReplayRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).StartReplay(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_StartReplay_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).StartReplay(ctx, req.(*StartReplayRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_WatchReplay_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchReplayRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).WatchReplay(m, &grpc.GenericServerStream[WatchReplayRequest, WatchReplayResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_WatchReplayServer = grpc.ServerStreamingServer[WatchReplayResponse]
+
+func _AdminService_CancelReplay_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelReplayRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).CancelReplay(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_CancelReplay_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).CancelReplay(ctx, req.(*CancelReplayRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_SetStickiness_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetStickinessRequest)
 	if err := dec(in); err != nil {
@@ -660,6 +822,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_ReloadAgents_Handler,
 		},
 		{
+			MethodName: "GetRegistry",
+			Handler:    _AdminService_GetRegistry_Handler,
+		},
+		{
+			MethodName: "StartReplay",
+			Handler:    _AdminService_StartReplay_Handler,
+		},
+		{
+			MethodName: "CancelReplay",
+			Handler:    _AdminService_CancelReplay_Handler,
+		},
+		{
 			MethodName: "SetStickiness",
 			Handler:    _AdminService_SetStickiness_Handler,
 		},
@@ -685,6 +859,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ExportUser",
 			Handler:       _AdminService_ExportUser_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchReplay",
+			Handler:       _AdminService_WatchReplay_Handler,
 			ServerStreams: true,
 		},
 	},

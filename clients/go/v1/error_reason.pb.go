@@ -297,6 +297,22 @@ const (
 	// Example: "8 tasks of this session are parked, which is the most; finish or cancel one before
 	// \"0198a6c0-…\" begins, or leave task_id out to join the open one".
 	ErrorReason_ERROR_REASON_TASKS_OPEN ErrorReason = 40
+	// A replay of the tenant runs on this server already.
+	//
+	// Metadata: replay_id.
+	// Example: "replay \"0198a6c0-…\" of this tenant is running; watch it, or cancel it first".
+	ErrorReason_ERROR_REASON_REPLAY_RUNNING ErrorReason = 41
+	// This server has no such replay. It may have been restarted, or another replica has the replay.
+	//
+	// Metadata: replay_id.
+	// Example: "replay \"0198a6c0-…\" is not known to this server; start it again".
+	ErrorReason_ERROR_REASON_UNKNOWN_REPLAY ErrorReason = 42
+	// The server may not replace its registry file.
+	//
+	// Metadata: file.
+	// Example: "registry file \"agents.yaml\" cannot be replaced: its folder is read-only; change the
+	// file where it comes from, then reload".
+	ErrorReason_ERROR_REASON_REGISTRY_READ_ONLY ErrorReason = 43
 )
 
 // Enum value maps for ErrorReason.
@@ -343,6 +359,9 @@ var (
 		38: "ERROR_REASON_CLAIMED",
 		39: "ERROR_REASON_NOTHING_TO_CLAIM",
 		40: "ERROR_REASON_TASKS_OPEN",
+		41: "ERROR_REASON_REPLAY_RUNNING",
+		42: "ERROR_REASON_UNKNOWN_REPLAY",
+		43: "ERROR_REASON_REGISTRY_READ_ONLY",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -386,6 +405,9 @@ var (
 		"ERROR_REASON_CLAIMED":             38,
 		"ERROR_REASON_NOTHING_TO_CLAIM":    39,
 		"ERROR_REASON_TASKS_OPEN":          40,
+		"ERROR_REASON_REPLAY_RUNNING":      41,
+		"ERROR_REASON_UNKNOWN_REPLAY":      42,
+		"ERROR_REASON_REGISTRY_READ_ONLY":  43,
 	}
 )
 
@@ -420,7 +442,7 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\x8b\"\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xc9$\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12k\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x1aG\xba\xbe\x18C\b\x03\x1a?Generate the client from this contract, and send text as UTF-8.\x12e\n" +
@@ -464,7 +486,10 @@ const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\x1dERROR_REASON_APPROVER_REFUSED\x10%\x1aR\xba\xbe\x18N\b\a\x1aJLet another person decide, or sign in with a credential that has the role.\x12s\n" +
 	"\x14ERROR_REASON_CLAIMED\x10&\x1aY\xba\xbe\x18U\b\t\x1aQLeave the conversation to that person, or take it over: ClaimTurn with take_over.\x12l\n" +
 	"\x1dERROR_REASON_NOTHING_TO_CLAIM\x10'\x1aI\xba\xbe\x18E\b\t\x1aARead the inbox again: the conversation was answered or handed on.\x12w\n" +
-	"\x17ERROR_REASON_TASKS_OPEN\x10(\x1aZ\xba\xbe\x18V\b\t\x1aRFinish or cancel a parked task first, or leave task_id empty to join the open one.B\xb0\x01\n" +
+	"\x17ERROR_REASON_TASKS_OPEN\x10(\x1aZ\xba\xbe\x18V\b\t\x1aRFinish or cancel a parked task first, or leave task_id empty to join the open one.\x12X\n" +
+	"\x1bERROR_REASON_REPLAY_RUNNING\x10)\x1a7\xba\xbe\x183\b\t\x1a/Watch the replay, or cancel it and start again.\x12\\\n" +
+	"\x1bERROR_REASON_UNKNOWN_REPLAY\x10*\x1a;\xba\xbe\x187\b\x05\x1a3Ask the replica that started it, or start it again.\x12\x83\x01\n" +
+	"\x1fERROR_REASON_REGISTRY_READ_ONLY\x10+\x1a^\xba\xbe\x18Z\b\t\x1aVChange the file where it comes from, such as a ConfigMap or a repository, then reload.B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

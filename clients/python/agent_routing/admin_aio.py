@@ -208,28 +208,47 @@ class AsyncAdmin(AsyncClient):
         reason: str = "",
         validate_only: bool = False,
         registry: str = "",
+        candidate: bytes = b"",
+        expected_registry_version: str = "",
+        with_agents: bool = False,
         with_sessions: bool = False,
         tenant: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.ReloadAgentsResponse:
-        """Make the server that answers read its registry file again.
+        """Make the server that answers read its registry file again, or replace it.
 
-        reason: why, for the audit. validate_only: only return what would change. registry: the text
-        of another file to compare. with_sessions: also return the live sessions of the tenant that
-        the change would touch.
+        reason: why, for the audit. validate_only: only return what would change. candidate: the
+        content of another file; with validate_only it is compared, without it replaces the server's
+        file, if the version expected_registry_version is in force (empty: any). registry: the text
+        of another file to compare. with_agents: also return the agents and warnings of the
+        registry. with_sessions: also return the live sessions of the tenant that the change would
+        touch.
 
-        Raises InvalidField, RegistryInvalid with every mistake, ScopeMissing, Unavailable,
-        DeadlineExceeded.
+        Raises InvalidField, RegistryInvalid with every mistake, RegistryReadOnly,
+        RevisionMismatch, ScopeMissing, Unavailable, DeadlineExceeded.
         """
         request = pb.ReloadAgentsRequest(
             validate_only=validate_only,
             reason=reason,
             registry=registry,
+            candidate=candidate,
+            expected_registry_version=expected_registry_version,
+            with_agents=with_agents,
             with_sessions=with_sessions,
             tenant=tenant,
         )
         return await self._call(self._admin().ReloadAgents, request, timeout, info)
+
+    async def get_registry(
+        self, *, timeout: Seconds | None = None, info: CallInfo | None = None
+    ) -> pb.GetRegistryResponse:
+        """Return the registry in force: agents, to whom each may hand over, and warnings.
+
+        Raises ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.GetRegistryRequest()
+        return await self._call(self._admin().GetRegistry, request, timeout, info)
 
     async def set_stickiness(
         self,

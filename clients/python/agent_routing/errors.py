@@ -8,11 +8,11 @@ raised as the family of its code.
     RoutingError
       InvalidRequest         MalformedRequest  InvalidField
       NotFound               UnknownSession  UnknownAgent  UnknownTask  UnknownRequest
-                             UnknownSuggestion
+                             UnknownSuggestion  UnknownReplay
       PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
                              TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
                              LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
-                             TasksOpen
+                             TasksOpen  ReplayRunning  RegistryReadOnly
       RevisionMismatch
       RequestIdReused
       DeadlineExceeded
@@ -56,6 +56,8 @@ __all__ = [
     "PermissionDenied",
     "PreconditionFailed",
     "RegistryInvalid",
+    "RegistryReadOnly",
+    "ReplayRunning",
     "RequestIdReused",
     "RequestNotOpen",
     "ResourceExhausted",
@@ -80,6 +82,7 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "UnknownAgent",
+    "UnknownReplay",
     "UnknownRequest",
     "UnknownSession",
     "UnknownSuggestion",
@@ -170,6 +173,15 @@ class UnknownSuggestion(NotFound):
     It was never made, it was accepted or declined, or it ended when the active agent changed.
 
     Code NOT_FOUND. Remedy: Route the message without it.
+    """
+
+
+class UnknownReplay(NotFound):
+    """This server has no such replay.
+
+    It may have been restarted, or another replica has the replay.
+
+    Code NOT_FOUND. Remedy: Ask the replica that started it, or start it again.
     """
 
 
@@ -321,6 +333,21 @@ class TasksOpen(PreconditionFailed):
 
     Code FAILED_PRECONDITION. Remedy: Finish or cancel a parked task first, or leave task_id empty
     to join the open one.
+    """
+
+
+class ReplayRunning(PreconditionFailed):
+    """A replay of the tenant runs on this server already.
+
+    Code FAILED_PRECONDITION. Remedy: Watch the replay, or cancel it and start again.
+    """
+
+
+class RegistryReadOnly(PreconditionFailed):
+    """The server may not replace its registry file.
+
+    Code FAILED_PRECONDITION. Remedy: Change the file where it comes from, such as a ConfigMap or a
+    repository, then reload.
     """
 
 
@@ -567,6 +594,9 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
     "CLAIMED": Claimed,
     "NOTHING_TO_CLAIM": NothingToClaim,
     "TASKS_OPEN": TasksOpen,
+    "REPLAY_RUNNING": ReplayRunning,
+    "UNKNOWN_REPLAY": UnknownReplay,
+    "REGISTRY_READ_ONLY": RegistryReadOnly,
 }
 """Every reason of the contract."""
 

@@ -6,11 +6,11 @@
 //   RoutingError
 //     InvalidRequest         MalformedRequest  InvalidField
 //     NotFound               UnknownSession  UnknownAgent  UnknownTask  UnknownRequest
-//                            UnknownSuggestion
+//                            UnknownSuggestion  UnknownReplay
 //     PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
 //                            TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
 //                            LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
-//                            TasksOpen
+//                            TasksOpen  ReplayRunning  RegistryReadOnly
 //     RevisionMismatch
 //     RequestIdReused
 //     DeadlineExceeded
@@ -107,6 +107,13 @@ export class UnknownRequest extends NotFound {}
  * Code NOT_FOUND. Remedy: Route the message without it.
  */
 export class UnknownSuggestion extends NotFound {}
+
+/**
+ * This server has no such replay. It may have been restarted, or another replica has the replay.
+ *
+ * Code NOT_FOUND. Remedy: Ask the replica that started it, or start it again.
+ */
+export class UnknownReplay extends NotFound {}
 
 /** FAILED_PRECONDITION: the session is in a state that does not allow the call. */
 export class PreconditionFailed extends RoutingError {}
@@ -252,6 +259,21 @@ export class NothingToClaim extends PreconditionFailed {}
  * join the open one.
  */
 export class TasksOpen extends PreconditionFailed {}
+
+/**
+ * A replay of the tenant runs on this server already.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Watch the replay, or cancel it and start again.
+ */
+export class ReplayRunning extends PreconditionFailed {}
+
+/**
+ * The server may not replace its registry file.
+ *
+ * Code FAILED_PRECONDITION. Remedy: Change the file where it comes from, such as a ConfigMap or a
+ * repository, then reload.
+ */
+export class RegistryReadOnly extends PreconditionFailed {}
 
 /**
  * The session is not at expected_revision, or other writers came first too often. Nothing was
@@ -479,6 +501,9 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   CLAIMED: Claimed,
   NOTHING_TO_CLAIM: NothingToClaim,
   TASKS_OPEN: TasksOpen,
+  REPLAY_RUNNING: ReplayRunning,
+  UNKNOWN_REPLAY: UnknownReplay,
+  REGISTRY_READ_ONLY: RegistryReadOnly,
 };
 
 /** The class of an unknown reason, by code; RoutingError for other codes. */

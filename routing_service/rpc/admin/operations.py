@@ -1,4 +1,4 @@
-"""GetRoutingStats, ReloadAgents, SetStickiness and GetStickiness: figures and two switches."""
+"""GetRoutingStats, SetStickiness and GetStickiness: figures, and a switch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.report import read_report
 from routing_service.auth.caller import Caller
-from routing_service.core.errors import Reason, RoutingError, Violation
 from routing_service.core.identifiers import REASON_BYTES_MAX
-from routing_service.registry.file import RegistryFileError
-from routing_service.registry.live_registry import RegistrySource, Reloaded
+from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.request_fields import (
     check_times,
@@ -26,21 +24,14 @@ from routing_service.rpc.stats_mapping import stats_out
 from routing_service.sessions.audit_log import AuditLog
 from routing_service.sessions.stickiness_switch import (
     AGENTS_OFF_MAX,
-    ALL_TENANTS,
     Source,
     StickinessSwitch,
     Switched,
     is_same,
     switch_entry,
 )
-from routing_service.sessions.touched_sessions import count_touched
 from routing_service.storage.store import Store
 from routing_service.telemetry.call_record import CallRecord
-
-REGISTRY_BYTES_MAX: Final = 192 * 1024
-"""Of a registry in a request, which may have 256 KiB. The largest example has 12 KiB."""
-
-TENANTS_READ_MAX: Final = 1_000
 
 USERS_PERCENT_MAX: Final = 99
 """All users are what a switch without a percentage is for."""
@@ -65,13 +56,8 @@ class OperationsCalls:
         stats: StatsKeeper,
         audit: AuditLog,
         clock_us: Callable[[], int],
-        shown_id: Callable[[str], str] = str,
     ) -> None:
-        """Operate the given parts. clock_us: microseconds since 1970.
-
-        shown_id: a session id as operators see it in examples: hashed as in the log, or as it is.
-        """
-        self._shown_id = shown_id
+        """Operate the given parts. clock_us: microseconds since 1970."""
         self._audit = audit
         self._store = store
         self._source = source
@@ -84,7 +70,6 @@ class OperationsCalls:
         """These RPCs by name."""
         return {
             "GetRoutingStats": self.get_routing_stats,
-            "ReloadAgents": self.reload_agents,
             "SetStickiness": self.set_stickiness,
             "GetStickiness": self.get_stickiness,
         }
@@ -112,80 +97,6 @@ class OperationsCalls:
         stickiness = await self._switch.read(tenant)
         response = stats_out(report, stickiness_enabled=stickiness.enabled)
         return RpcAnswer(response.SerializeToString())
-
-    async def reload_agents(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
-        """Read the registry file again, or say what a registry would change."""
-        request = parse(pb.ReloadAgentsRequest, data)
-        checks = FieldChecks()
-        record.tenant = caller.tenant
-        tenant = tenant_of(checks, caller, request.tenant, record) if request.tenant else ""
-        checks.text("reason", request.reason, REASON_BYTES_MAX)
-        checks.text("registry", request.registry, REGISTRY_BYTES_MAX)
-        if not request.validate_only:
-            for name in ("registry", "with_sessions", "tenant"):
-                if getattr(request, name):
-                    checks.refuse(name, "is only for validate_only = true")
-        checks.done()
-        try:
-            if request.registry:
-                made = await self._source.compare(request.registry)
-            else:
-                made = await self._source.reload(validate_only=request.validate_only)
-        except RegistryFileError as error:
-            raise _registry_invalid(error) from error
-        if not request.validate_only:
-            await self._audit.act(
-                operator_of(caller, record),
-                caller.tenant,
-                "ReloadAgents",
-                reason=request.reason,
-                target=f'registry "{made.previous.version}" to "{made.registry.version}"',
-            )
-        response = pb.ReloadAgentsResponse(
-            registry_version=made.registry.version,
-            previous_registry_version=made.previous.version,
-            added_agent_ids=made.added,
-            removed_agent_ids=made.removed,
-            changed_agent_ids=made.changed,
-            changed_settings=made.changed_settings,
-        )
-        if request.with_sessions:
-            await self._add_touched(response, made, tenant or caller.tenant)
-        return RpcAnswer(response.SerializeToString())
-
-    async def _add_touched(
-        self, response: pb.ReloadAgentsResponse, made: Reloaded, tenant: str
-    ) -> None:
-        """Add the live sessions that the change touches."""
-        tenants = [tenant]
-        if tenant == ALL_TENANTS:
-            tenants = await self._all_tenants()
-        counted = await count_touched(
-            self._store,
-            tenants,
-            made.touched_agents,
-            home_agent_id=made.previous.home_agent_id,
-            shown_id=self._shown_id,
-        )
-        response.sessions_read = counted.sessions_read
-        response.all_sessions_read = counted.is_complete
-        for agent_id, touched in sorted(counted.by_agent.items()):
-            response.touched.add(
-                agent_id=agent_id,
-                active=touched.active,
-                interrupted=touched.interrupted,
-                answering=touched.answering,
-                example_session_ids=touched.examples,
-            )
-
-    async def _all_tenants(self) -> list[str]:
-        """Return every tenant of the store."""
-        found: list[str] = []
-        after = ""
-        while page := await self._store.list_tenants(after, TENANTS_READ_MAX):
-            found += [each for each in page if each != ALL_TENANTS]
-            after = page[-1]
-        return found
 
     async def set_stickiness(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Switch stickiness for a tenant, or for all."""
@@ -263,20 +174,3 @@ class OperationsCalls:
         if stickiness.is_stored:
             response.switch_time.CopyFrom(pm.timestamp(switched.time_us))
         return RpcAnswer(response.SerializeToString())
-
-
-def _registry_invalid(error: RegistryFileError) -> RoutingError:
-    first = error.problems[0]
-    return RoutingError(
-        Reason.REGISTRY_INVALID,
-        f"the registry in force stays: {first}",
-        metadata={
-            "file": error.source,
-            "line": str(first.line),
-            "problems": str(len(error.problems)),
-        },
-        violations=tuple(
-            Violation(f"{problem.line}:{problem.column}", f"{problem.message}; {problem.remedy}")
-            for problem in error.problems
-        ),
-    )

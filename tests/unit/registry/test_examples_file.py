@@ -140,7 +140,9 @@ async def test_further_files_are_watched_like_the_registry(tmp_path):
         if registry.agents["bills"].examples == ("my bill", "pay", "settle up"):
             corrected.set()
 
-    source = RegistrySource(str(path), lambda: load_registry(path), in_force, poll_s=0.01)
+    source = RegistrySource(
+        str(path), lambda: check_registry_file(path), pytest.fail, in_force, poll_s=0.01
+    )
     watching = asyncio.create_task(source.watch())
     more.unlink()
     await asyncio.sleep(0.1)

@@ -53,6 +53,82 @@ EVENT_ORDER_OLDEST_FIRST: EventOrder.ValueType  # 2
 """By time, oldest first."""
 Global___EventOrder: typing_extensions.TypeAlias = EventOrder
 
+class _ReplayState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ReplayStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ReplayState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    REPLAY_STATE_UNSPECIFIED: _ReplayState.ValueType  # 0
+    """Not used."""
+    REPLAY_STATE_READING: _ReplayState.ValueType  # 1
+    """It looks for sessions that match."""
+    REPLAY_STATE_PLAYING: _ReplayState.ValueType  # 2
+    """It plays conversations."""
+    REPLAY_STATE_DONE: _ReplayState.ValueType  # 3
+    """An end: all conversations were played."""
+    REPLAY_STATE_CANCELLED: _ReplayState.ValueType  # 4
+    """An end: an operator cancelled it."""
+    REPLAY_STATE_FAILED: _ReplayState.ValueType  # 5
+    """An end: it could not go on; see failure."""
+
+class ReplayState(_ReplayState, metaclass=_ReplayStateEnumTypeWrapper):
+    """What a replay does."""
+
+REPLAY_STATE_UNSPECIFIED: ReplayState.ValueType  # 0
+"""Not used."""
+REPLAY_STATE_READING: ReplayState.ValueType  # 1
+"""It looks for sessions that match."""
+REPLAY_STATE_PLAYING: ReplayState.ValueType  # 2
+"""It plays conversations."""
+REPLAY_STATE_DONE: ReplayState.ValueType  # 3
+"""An end: all conversations were played."""
+REPLAY_STATE_CANCELLED: ReplayState.ValueType  # 4
+"""An end: an operator cancelled it."""
+REPLAY_STATE_FAILED: ReplayState.ValueType  # 5
+"""An end: it could not go on; see failure."""
+Global___ReplayState: typing_extensions.TypeAlias = ReplayState
+
+class _ReplayEffect:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ReplayEffectEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ReplayEffect.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    REPLAY_EFFECT_UNSPECIFIED: _ReplayEffect.ValueType  # 0
+    """Not used."""
+    REPLAY_EFFECT_RIGHT_NOW: _ReplayEffect.ValueType  # 1
+    """The message now goes directly to its owner."""
+    REPLAY_EFFECT_SUPERVISED_NOW: _ReplayEffect.ValueType  # 2
+    """The message now goes to the supervisor."""
+    REPLAY_EFFECT_MISROUTED_NOW: _ReplayEffect.ValueType  # 3
+    """The message now goes to a wrong agent."""
+    REPLAY_EFFECT_AS_GOOD: _ReplayEffect.ValueType  # 4
+    """As good as before."""
+    REPLAY_EFFECT_UNKNOWN: _ReplayEffect.ValueType  # 5
+    """The record does not show whose message it is."""
+    REPLAY_EFFECT_OWNER_REMOVED: _ReplayEffect.ValueType  # 6
+    """The owner is not an agent of the candidate."""
+
+class ReplayEffect(_ReplayEffect, metaclass=_ReplayEffectEnumTypeWrapper):
+    """Whether a difference is better."""
+
+REPLAY_EFFECT_UNSPECIFIED: ReplayEffect.ValueType  # 0
+"""Not used."""
+REPLAY_EFFECT_RIGHT_NOW: ReplayEffect.ValueType  # 1
+"""The message now goes directly to its owner."""
+REPLAY_EFFECT_SUPERVISED_NOW: ReplayEffect.ValueType  # 2
+"""The message now goes to the supervisor."""
+REPLAY_EFFECT_MISROUTED_NOW: ReplayEffect.ValueType  # 3
+"""The message now goes to a wrong agent."""
+REPLAY_EFFECT_AS_GOOD: ReplayEffect.ValueType  # 4
+"""As good as before."""
+REPLAY_EFFECT_UNKNOWN: ReplayEffect.ValueType  # 5
+"""The record does not show whose message it is."""
+REPLAY_EFFECT_OWNER_REMOVED: ReplayEffect.ValueType  # 6
+"""The owner is not an agent of the candidate."""
+Global___ReplayEffect: typing_extensions.TypeAlias = ReplayEffect
+
 class _StickinessSource:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -1985,6 +2061,9 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
     REGISTRY_FIELD_NUMBER: builtins.int
     WITH_SESSIONS_FIELD_NUMBER: builtins.int
     TENANT_FIELD_NUMBER: builtins.int
+    CANDIDATE_FIELD_NUMBER: builtins.int
+    WITH_AGENTS_FIELD_NUMBER: builtins.int
+    EXPECTED_REGISTRY_VERSION_FIELD_NUMBER: builtins.int
     validate_only: builtins.bool
     """Only check the file and return what would change. Default false."""
     reason: builtins.str
@@ -1998,6 +2077,21 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
     """Only with validate_only: also return the live sessions that the change would touch."""
     tenant: builtins.str
     """The tenant of these sessions. Empty: the caller's. Another one, or "*" for all: scope platform."""
+    candidate: builtins.bytes
+    """The text of another registry file, UTF-8, at most 1 MiB as every registry file. With
+    validate_only it is only compared, as registry is, which it takes the place of: send one of the
+    two. Without, it replaces the server's file, and the file until now is kept next to it; this
+    is for all tenants and needs the scope platform. Other replicas that read the same file follow, as
+    their setting reload says; those with files of their own keep them. A file that the server may
+    not replace: FAILED_PRECONDITION, REGISTRY_READ_ONLY. A request of more than 256 KiB needs the
+    console's or the admin listener. Empty: the server's own file is read.
+    """
+    with_agents: builtins.bool
+    """Also return the agents and the warnings of the registry."""
+    expected_registry_version: builtins.str
+    """Only with a candidate: the version that the caller saw in force. If another one is in force:
+    ABORTED, REVISION_MISMATCH, and nothing changes. Empty: not compared.
+    """
     def __init__(
         self,
         *,
@@ -2006,8 +2100,11 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
         registry: builtins.str = ...,
         with_sessions: builtins.bool = ...,
         tenant: builtins.str = ...,
+        candidate: builtins.bytes = ...,
+        with_agents: builtins.bool = ...,
+        expected_registry_version: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reason", b"reason", "registry", b"registry", "tenant", b"tenant", "validate_only", b"validate_only", "with_sessions", b"with_sessions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidate", b"candidate", "expected_registry_version", b"expected_registry_version", "reason", b"reason", "registry", b"registry", "tenant", b"tenant", "validate_only", b"validate_only", "with_agents", b"with_agents", "with_sessions", b"with_sessions"]) -> None: ...
 
 Global___ReloadAgentsRequest: typing_extensions.TypeAlias = ReloadAgentsRequest
 
@@ -2026,6 +2123,9 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
     TOUCHED_FIELD_NUMBER: builtins.int
     SESSIONS_READ_FIELD_NUMBER: builtins.int
     ALL_SESSIONS_READ_FIELD_NUMBER: builtins.int
+    AGENTS_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
+    PREVIOUS_FILE_FIELD_NUMBER: builtins.int
     registry_version: builtins.str
     """Version of the registry in the file."""
     previous_registry_version: builtins.str
@@ -2035,6 +2135,10 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
     all_sessions_read: builtins.bool
     """Only with with_sessions: whether these are all. A call reads at most 10,000, the first ones in the
     order of tenants and session ids; the counts are then too low.
+    """
+    previous_file: builtins.str
+    """Name of the file that has the text until now, in the folder of the server's file. Empty: no file
+    was replaced.
     """
     @property
     def added_agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -2063,6 +2167,14 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
         Agents without such sessions are left out.
         """
 
+    @property
+    def agents(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RegistryAgent]:
+        """Only with with_agents: the agents of the registry, in the order of their ids."""
+
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RegistryWarning]:
+        """Only with with_agents: what is allowed in the file and probably not meant."""
+
     def __init__(
         self,
         *,
@@ -2075,10 +2187,531 @@ class ReloadAgentsResponse(google.protobuf.message.Message):
         touched: collections.abc.Iterable[Global___TouchedSessions] | None = ...,
         sessions_read: builtins.int = ...,
         all_sessions_read: builtins.bool = ...,
+        agents: collections.abc.Iterable[Global___RegistryAgent] | None = ...,
+        warnings: collections.abc.Iterable[Global___RegistryWarning] | None = ...,
+        previous_file: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["added_agent_ids", b"added_agent_ids", "all_sessions_read", b"all_sessions_read", "changed_agent_ids", b"changed_agent_ids", "changed_settings", b"changed_settings", "previous_registry_version", b"previous_registry_version", "registry_version", b"registry_version", "removed_agent_ids", b"removed_agent_ids", "sessions_read", b"sessions_read", "touched", b"touched"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["added_agent_ids", b"added_agent_ids", "agents", b"agents", "all_sessions_read", b"all_sessions_read", "changed_agent_ids", b"changed_agent_ids", "changed_settings", b"changed_settings", "previous_file", b"previous_file", "previous_registry_version", b"previous_registry_version", "registry_version", b"registry_version", "removed_agent_ids", b"removed_agent_ids", "sessions_read", b"sessions_read", "touched", b"touched", "warnings", b"warnings"]) -> None: ...
 
 Global___ReloadAgentsResponse: typing_extensions.TypeAlias = ReloadAgentsResponse
+
+@typing.final
+class GetRegistryRequest(google.protobuf.message.Message):
+    """Asks for the registry in force."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___GetRegistryRequest: typing_extensions.TypeAlias = GetRegistryRequest
+
+@typing.final
+class GetRegistryResponse(google.protobuf.message.Message):
+    """The registry in force."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    HOME_AGENT_ID_FIELD_NUMBER: builtins.int
+    AGENTS_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
+    READ_ONLY_REASON_FIELD_NUMBER: builtins.int
+    registry_version: builtins.str
+    """Its version."""
+    home_agent_id: builtins.str
+    """The agent that gets messages while no agent is active."""
+    read_only_reason: builtins.str
+    """Why the server cannot replace its file by a candidate of ReloadAgents. Empty: it can."""
+    @property
+    def agents(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RegistryAgent]:
+        """Its agents, in the order of their ids."""
+
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RegistryWarning]:
+        """What is allowed in its file and probably not meant."""
+
+    def __init__(
+        self,
+        *,
+        registry_version: builtins.str = ...,
+        home_agent_id: builtins.str = ...,
+        agents: collections.abc.Iterable[Global___RegistryAgent] | None = ...,
+        warnings: collections.abc.Iterable[Global___RegistryWarning] | None = ...,
+        read_only_reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agents", b"agents", "home_agent_id", b"home_agent_id", "read_only_reason", b"read_only_reason", "registry_version", b"registry_version", "warnings", b"warnings"]) -> None: ...
+
+Global___GetRegistryResponse: typing_extensions.TypeAlias = GetRegistryResponse
+
+@typing.final
+class RegistryAgent(google.protobuf.message.Message):
+    """An agent with what the registry allows it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: builtins.int
+    HANDOFF_TO_FIELD_NUMBER: builtins.int
+    LISTS_HANDOFFS_FIELD_NUMBER: builtins.int
+    ALIASES_FIELD_NUMBER: builtins.int
+    lists_handoffs: builtins.bool
+    """Whether its file lists to whom it may hand over. False: to all that take handoffs."""
+    @property
+    def agent(self) -> agent_routing.v1.agent_pb2.Agent:
+        """The agent."""
+
+    @property
+    def handoff_to(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Only with lists_handoffs: ids of the agents to which it may hand over, sorted. It may also hand over
+        to the home agent.
+        """
+
+    @property
+    def aliases(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Other names of the agent."""
+
+    def __init__(
+        self,
+        *,
+        agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        handoff_to: collections.abc.Iterable[builtins.str] | None = ...,
+        lists_handoffs: builtins.bool = ...,
+        aliases: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "aliases", b"aliases", "handoff_to", b"handoff_to", "lists_handoffs", b"lists_handoffs"]) -> None: ...
+
+Global___RegistryAgent: typing_extensions.TypeAlias = RegistryAgent
+
+@typing.final
+class RegistryWarning(google.protobuf.message.Message):
+    """What is allowed in a registry file and probably not meant."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LINE_FIELD_NUMBER: builtins.int
+    COLUMN_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    line: builtins.int
+    """The line, from 1. 0: no place."""
+    column: builtins.int
+    """The column, from 1. 0: no place."""
+    message: builtins.str
+    """What it is about, and what to do."""
+    def __init__(
+        self,
+        *,
+        line: builtins.int = ...,
+        column: builtins.int = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["column", b"column", "line", b"line", "message", b"message"]) -> None: ...
+
+Global___RegistryWarning: typing_extensions.TypeAlias = RegistryWarning
+
+@typing.final
+class StartReplayRequest(google.protobuf.message.Message):
+    """Asks to play stored conversations with a candidate. All given filters must match."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    CANDIDATE_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FROM_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_BEFORE_FIELD_NUMBER: builtins.int
+    CHANNEL_FIELD_NUMBER: builtins.int
+    SESSIONS_MAX_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
+    candidate: builtins.bytes
+    """The text of a registry file, UTF-8, at most 1 MiB as every registry file. A request of more than
+    256 KiB needs the console's or the admin listener. Files that it names are read from the folder of
+    the server's file. Required.
+    """
+    channel: builtins.str
+    """Only sessions on this channel. Empty: any."""
+    sessions_max: builtins.int
+    """Maximum number of conversations, 0-10,000. If more match, some of them are chosen at random. 0:
+    the default, 1,000.
+    """
+    reason: builtins.str
+    """Why, for the audit. At most 1 KiB."""
+    @property
+    def update_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Only sessions that last changed at this time or later. Unset: seven days ago."""
+
+    @property
+    def update_time_before(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Only sessions that last changed before this time. Unset: no limit."""
+
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        candidate: builtins.bytes = ...,
+        update_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time_before: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        channel: builtins.str = ...,
+        sessions_max: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["update_time_before", b"update_time_before", "update_time_from", b"update_time_from"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidate", b"candidate", "channel", b"channel", "reason", b"reason", "sessions_max", b"sessions_max", "tenant", b"tenant", "update_time_before", b"update_time_before", "update_time_from", b"update_time_from"]) -> None: ...
+
+Global___StartReplayRequest: typing_extensions.TypeAlias = StartReplayRequest
+
+@typing.final
+class StartReplayResponse(google.protobuf.message.Message):
+    """A replay that has begun."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLAY_ID_FIELD_NUMBER: builtins.int
+    REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    CURRENT_REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    replay_id: builtins.str
+    """The replay."""
+    registry_version: builtins.str
+    """Version of the candidate."""
+    current_registry_version: builtins.str
+    """Version of the registry in force, with which it is compared."""
+    def __init__(
+        self,
+        *,
+        replay_id: builtins.str = ...,
+        registry_version: builtins.str = ...,
+        current_registry_version: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["current_registry_version", b"current_registry_version", "registry_version", b"registry_version", "replay_id", b"replay_id"]) -> None: ...
+
+Global___StartReplayResponse: typing_extensions.TypeAlias = StartReplayResponse
+
+@typing.final
+class WatchReplayRequest(google.protobuf.message.Message):
+    """Asks for a replay."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    REPLAY_ID_FIELD_NUMBER: builtins.int
+    AFTER_POSITION_FIELD_NUMBER: builtins.int
+    READ_REASON_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
+    replay_id: builtins.str
+    """The replay. Empty: the tenant's latest one on this replica. Unknown: NOT_FOUND, UNKNOWN_REPLAY."""
+    after_position: builtins.int
+    """Only turns after this position: that of the last message that the caller has. 0: all."""
+    read_reason: builtins.str
+    """Why the caller reads the texts of the messages, for the audit. At most 1 KiB. Needs the scope
+    read_words. Empty: turns come without texts, and no record is made.
+    """
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        replay_id: builtins.str = ...,
+        after_position: builtins.int = ...,
+        read_reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after_position", b"after_position", "read_reason", b"read_reason", "replay_id", b"replay_id", "tenant", b"tenant"]) -> None: ...
+
+Global___WatchReplayRequest: typing_extensions.TypeAlias = WatchReplayRequest
+
+@typing.final
+class WatchReplayResponse(google.protobuf.message.Message):
+    """How a replay stands, and turns that differ. A message comes at least every 5 s while it runs. The
+    last one has a state that is an end, and all turns up to it were sent.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: builtins.int
+    TURNS_FIELD_NUMBER: builtins.int
+    POSITION_FIELD_NUMBER: builtins.int
+    position: builtins.int
+    """How many turns that differ there were up to the end of this message. See after_position."""
+    @property
+    def progress(self) -> Global___ReplayProgress:
+        """How it stands."""
+
+    @property
+    def turns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplayedTurn]:
+        """Turns that differ, in the order in which they were found, at most 200."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___ReplayProgress | None = ...,
+        turns: collections.abc.Iterable[Global___ReplayedTurn] | None = ...,
+        position: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["position", b"position", "progress", b"progress", "turns", b"turns"]) -> None: ...
+
+Global___WatchReplayResponse: typing_extensions.TypeAlias = WatchReplayResponse
+
+@typing.final
+class ReplayProgress(google.protobuf.message.Message):
+    """How a replay stands."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLAY_ID_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    CURRENT_REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    FAILURE_FIELD_NUMBER: builtins.int
+    CONVERSATIONS_FIELD_NUMBER: builtins.int
+    CONVERSATIONS_PLAYED_FIELD_NUMBER: builtins.int
+    CONVERSATIONS_LEFT_OUT_FIELD_NUMBER: builtins.int
+    MESSAGES_FIELD_NUMBER: builtins.int
+    TURNS_CHANGED_FIELD_NUMBER: builtins.int
+    CURRENT_FIELD_NUMBER: builtins.int
+    CANDIDATE_FIELD_NUMBER: builtins.int
+    EFFECTS_FIELD_NUMBER: builtins.int
+    SAMPLED_FIELD_NUMBER: builtins.int
+    replay_id: builtins.str
+    """The replay."""
+    state: Global___ReplayState.ValueType
+    """What it does."""
+    current_registry_version: builtins.str
+    """Version of the registry that was in force when it began."""
+    registry_version: builtins.str
+    """Version of the candidate."""
+    failure: builtins.str
+    """Why it failed, and what to do. Empty: it did not."""
+    conversations: builtins.int
+    """Conversations that will be played; grows until the state is no longer READING."""
+    conversations_played: builtins.int
+    """Conversations that were played with both registries."""
+    conversations_left_out: builtins.int
+    """Conversations left out: without messages, erased, unreadable, or one of their calls failed."""
+    messages: builtins.int
+    """Messages of users that were played."""
+    turns_changed: builtins.int
+    """Turns that differ. Those beyond the first 20,000 are counted and not sent."""
+    sampled: builtins.bool
+    """Whether some of the sessions that match were chosen at random, because there are more than
+    sessions_max.
+    """
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it began."""
+
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it ended. Unset: it runs."""
+
+    @property
+    def current(self) -> Global___ReplayFigures:
+        """The registry in force, on all conversations played so far."""
+
+    @property
+    def candidate(self) -> Global___ReplayFigures:
+        """The candidate, on the same ones."""
+
+    @property
+    def effects(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplayEffectCount]:
+        """The turns that differ, by effect."""
+
+    def __init__(
+        self,
+        *,
+        replay_id: builtins.str = ...,
+        state: Global___ReplayState.ValueType = ...,
+        current_registry_version: builtins.str = ...,
+        registry_version: builtins.str = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        failure: builtins.str = ...,
+        conversations: builtins.int = ...,
+        conversations_played: builtins.int = ...,
+        conversations_left_out: builtins.int = ...,
+        messages: builtins.int = ...,
+        turns_changed: builtins.int = ...,
+        current: Global___ReplayFigures | None = ...,
+        candidate: Global___ReplayFigures | None = ...,
+        effects: collections.abc.Iterable[Global___ReplayEffectCount] | None = ...,
+        sampled: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["candidate", b"candidate", "current", b"current", "end_time", b"end_time", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidate", b"candidate", "conversations", b"conversations", "conversations_left_out", b"conversations_left_out", "conversations_played", b"conversations_played", "current", b"current", "current_registry_version", b"current_registry_version", "effects", b"effects", "end_time", b"end_time", "failure", b"failure", "messages", b"messages", "registry_version", b"registry_version", "replay_id", b"replay_id", "sampled", b"sampled", "start_time", b"start_time", "state", b"state", "turns_changed", b"turns_changed"]) -> None: ...
+
+Global___ReplayProgress: typing_extensions.TypeAlias = ReplayProgress
+
+@typing.final
+class ReplayFigures(google.protobuf.message.Message):
+    """What one registry did with the conversations of a replay."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SUPERVISOR_CALLS_SAVED_FIELD_NUMBER: builtins.int
+    SUPERVISOR_CALLS_FIELD_NUMBER: builtins.int
+    SCORED_MESSAGES_FIELD_NUMBER: builtins.int
+    FIRST_RIGHT_FIELD_NUMBER: builtins.int
+    MISROUTED_FIELD_NUMBER: builtins.int
+    HANDOFFS_FIELD_NUMBER: builtins.int
+    HANDOFFS_REFUSED_FIELD_NUMBER: builtins.int
+    STUCK_FIELD_NUMBER: builtins.int
+    ERRORS_FIELD_NUMBER: builtins.int
+    supervisor_calls_saved: builtins.int
+    """Messages that went to an agent without a call of the supervisor."""
+    supervisor_calls: builtins.int
+    """Calls of the supervisor, also after a wrong dispatch."""
+    scored_messages: builtins.int
+    """Messages whose owner the record shows; the next two counts are of them."""
+    first_right: builtins.int
+    """Those that went directly to their owner."""
+    misrouted: builtins.int
+    """Those that went to another agent than the owner and the supervisor."""
+    handoffs: builtins.int
+    """Handoffs to the owner of a message."""
+    handoffs_refused: builtins.int
+    """Handoffs that the rules of the registry refused."""
+    stuck: builtins.int
+    """Messages that ended with the wrong agent."""
+    errors: builtins.int
+    """Calls that failed; each ended its conversation."""
+    def __init__(
+        self,
+        *,
+        supervisor_calls_saved: builtins.int = ...,
+        supervisor_calls: builtins.int = ...,
+        scored_messages: builtins.int = ...,
+        first_right: builtins.int = ...,
+        misrouted: builtins.int = ...,
+        handoffs: builtins.int = ...,
+        handoffs_refused: builtins.int = ...,
+        stuck: builtins.int = ...,
+        errors: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["errors", b"errors", "first_right", b"first_right", "handoffs", b"handoffs", "handoffs_refused", b"handoffs_refused", "misrouted", b"misrouted", "scored_messages", b"scored_messages", "stuck", b"stuck", "supervisor_calls", b"supervisor_calls", "supervisor_calls_saved", b"supervisor_calls_saved"]) -> None: ...
+
+Global___ReplayFigures: typing_extensions.TypeAlias = ReplayFigures
+
+@typing.final
+class ReplayEffectCount(google.protobuf.message.Message):
+    """How many turns have an effect."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EFFECT_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    effect: Global___ReplayEffect.ValueType
+    """The effect."""
+    count: builtins.int
+    """How many."""
+    def __init__(
+        self,
+        *,
+        effect: Global___ReplayEffect.ValueType = ...,
+        count: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "effect", b"effect"]) -> None: ...
+
+Global___ReplayEffectCount: typing_extensions.TypeAlias = ReplayEffectCount
+
+@typing.final
+class ReplayedTurn(google.protobuf.message.Message):
+    """A user's message that the candidate sends elsewhere, or for another reason."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    OWNER_AGENT_ID_FIELD_NUMBER: builtins.int
+    CURRENT_AGENT_ID_FIELD_NUMBER: builtins.int
+    CURRENT_REASON_FIELD_NUMBER: builtins.int
+    AGENT_ID_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    EFFECT_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    session_id: builtins.str
+    """The session."""
+    request_id: builtins.str
+    """The request of the message in that session."""
+    number: builtins.int
+    """The place of the message in the conversation, from 1."""
+    owner_agent_id: builtins.str
+    """The agent that the message was for, by what happened. Empty: the record does not show it."""
+    current_agent_id: builtins.str
+    """Where the registry in force sends it."""
+    current_reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType
+    """Why the registry in force does so."""
+    agent_id: builtins.str
+    """Where the candidate sends it."""
+    reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType
+    """Why the candidate does so."""
+    effect: Global___ReplayEffect.ValueType
+    """Whether that is better."""
+    text: builtins.str
+    """What the user wrote, cut at 1,000 characters. Only with read_reason."""
+    def __init__(
+        self,
+        *,
+        session_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        number: builtins.int = ...,
+        owner_agent_id: builtins.str = ...,
+        current_agent_id: builtins.str = ...,
+        current_reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType = ...,
+        agent_id: builtins.str = ...,
+        reason: agent_routing.v1.route_reason_pb2.RouteReason.ValueType = ...,
+        effect: Global___ReplayEffect.ValueType = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "current_agent_id", b"current_agent_id", "current_reason", b"current_reason", "effect", b"effect", "number", b"number", "owner_agent_id", b"owner_agent_id", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "text", b"text"]) -> None: ...
+
+Global___ReplayedTurn: typing_extensions.TypeAlias = ReplayedTurn
+
+@typing.final
+class CancelReplayRequest(google.protobuf.message.Message):
+    """Asks to end a replay."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    REPLAY_ID_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
+    replay_id: builtins.str
+    """The replay. Required. Unknown: NOT_FOUND, UNKNOWN_REPLAY."""
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        replay_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["replay_id", b"replay_id", "tenant", b"tenant"]) -> None: ...
+
+Global___CancelReplayRequest: typing_extensions.TypeAlias = CancelReplayRequest
+
+@typing.final
+class CancelReplayResponse(google.protobuf.message.Message):
+    """The replay as it ended."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: builtins.int
+    @property
+    def progress(self) -> Global___ReplayProgress:
+        """How it stands."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___ReplayProgress | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["progress", b"progress"]) -> None: ...
+
+Global___CancelReplayResponse: typing_extensions.TypeAlias = CancelReplayResponse
 
 @typing.final
 class TouchedSessions(google.protobuf.message.Message):

@@ -89,6 +89,26 @@ class AdminServiceStub(object):
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.ReloadAgentsRequest.SerializeToString,
                 response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.ReloadAgentsResponse.FromString,
                 _registered_method=True)
+        self.GetRegistry = channel.unary_unary(
+                '/agent_routing.v1.AdminService/GetRegistry',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRegistryRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRegistryResponse.FromString,
+                _registered_method=True)
+        self.StartReplay = channel.unary_unary(
+                '/agent_routing.v1.AdminService/StartReplay',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.StartReplayRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.StartReplayResponse.FromString,
+                _registered_method=True)
+        self.WatchReplay = channel.unary_stream(
+                '/agent_routing.v1.AdminService/WatchReplay',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.WatchReplayRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.WatchReplayResponse.FromString,
+                _registered_method=True)
+        self.CancelReplay = channel.unary_unary(
+                '/agent_routing.v1.AdminService/CancelReplay',
+                request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.CancelReplayRequest.SerializeToString,
+                response_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.CancelReplayResponse.FromString,
+                _registered_method=True)
         self.SetStickiness = channel.unary_unary(
                 '/agent_routing.v1.AdminService/SetStickiness',
                 request_serializer=agent__routing_dot_v1_dot_admin__service__pb2.SetStickinessRequest.SerializeToString,
@@ -192,8 +212,44 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReloadAgents(self, request, context):
-        """Reads the registry file again, on the replica that answers. A file with a mistake is refused
-        with its line and the remedy, and the registry in force stays.
+        """Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
+        A file with a mistake is refused with its line and the remedy, and the registry in force stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRegistry(self, request, context):
+        """Returns the registry in force on the replica that answers: its agents, to whom each may hand
+        over, and the warnings about its file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartReplay(self, request, context):
+        """Begins to play stored conversations of a tenant with two registries, the one in force and a
+        candidate, in a process of its own, and answers once the candidate has been read. No session
+        changes and no agent is called. A server plays one replay of a tenant at a time
+        (FAILED_PRECONDITION, REPLAY_RUNNING). WatchReplay shows what becomes of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchReplay(self, request, context):
+        """Sends the progress of a replay, and every message that the candidate would treat differently,
+        until the replay has ended. A watch that breaks off changes nothing: watch again, after the last
+        position. The replica that started a replay has it, until it stops or has started
+        another one of the tenant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelReplay(self, request, context):
+        """Ends a replay before it is finished. What was found so far stays. One that has ended is left as it
+        is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -284,6 +340,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ReloadAgents,
                     request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.ReloadAgentsRequest.FromString,
                     response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.ReloadAgentsResponse.SerializeToString,
+            ),
+            'GetRegistry': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRegistry,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRegistryRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.GetRegistryResponse.SerializeToString,
+            ),
+            'StartReplay': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartReplay,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.StartReplayRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.StartReplayResponse.SerializeToString,
+            ),
+            'WatchReplay': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchReplay,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.WatchReplayRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.WatchReplayResponse.SerializeToString,
+            ),
+            'CancelReplay': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelReplay,
+                    request_deserializer=agent__routing_dot_v1_dot_admin__service__pb2.CancelReplayRequest.FromString,
+                    response_serializer=agent__routing_dot_v1_dot_admin__service__pb2.CancelReplayResponse.SerializeToString,
             ),
             'SetStickiness': grpc.unary_unary_rpc_method_handler(
                     servicer.SetStickiness,
@@ -581,6 +657,114 @@ class AdminService(object):
             '/agent_routing.v1.AdminService/ReloadAgents',
             agent__routing_dot_v1_dot_admin__service__pb2.ReloadAgentsRequest.SerializeToString,
             agent__routing_dot_v1_dot_admin__service__pb2.ReloadAgentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRegistry(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/GetRegistry',
+            agent__routing_dot_v1_dot_admin__service__pb2.GetRegistryRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.GetRegistryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartReplay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/StartReplay',
+            agent__routing_dot_v1_dot_admin__service__pb2.StartReplayRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.StartReplayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchReplay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/WatchReplay',
+            agent__routing_dot_v1_dot_admin__service__pb2.WatchReplayRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.WatchReplayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelReplay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/agent_routing.v1.AdminService/CancelReplay',
+            agent__routing_dot_v1_dot_admin__service__pb2.CancelReplayRequest.SerializeToString,
+            agent__routing_dot_v1_dot_admin__service__pb2.CancelReplayResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -185,6 +185,70 @@ _AdminServiceReloadAgentsType = typing_extensions.TypeVar(
     ],
 )
 
+_AdminServiceGetRegistryType = typing_extensions.TypeVar(
+    '_AdminServiceGetRegistryType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetRegistryRequest,
+        agent_routing.v1.admin_service_pb2.GetRegistryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetRegistryRequest,
+        agent_routing.v1.admin_service_pb2.GetRegistryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetRegistryRequest,
+        agent_routing.v1.admin_service_pb2.GetRegistryResponse,
+    ],
+)
+
+_AdminServiceStartReplayType = typing_extensions.TypeVar(
+    '_AdminServiceStartReplayType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.StartReplayRequest,
+        agent_routing.v1.admin_service_pb2.StartReplayResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.StartReplayRequest,
+        agent_routing.v1.admin_service_pb2.StartReplayResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.StartReplayRequest,
+        agent_routing.v1.admin_service_pb2.StartReplayResponse,
+    ],
+)
+
+_AdminServiceWatchReplayType = typing_extensions.TypeVar(
+    '_AdminServiceWatchReplayType',
+    grpc.UnaryStreamMultiCallable[
+        agent_routing.v1.admin_service_pb2.WatchReplayRequest,
+        agent_routing.v1.admin_service_pb2.WatchReplayResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        agent_routing.v1.admin_service_pb2.WatchReplayRequest,
+        agent_routing.v1.admin_service_pb2.WatchReplayResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        agent_routing.v1.admin_service_pb2.WatchReplayRequest,
+        agent_routing.v1.admin_service_pb2.WatchReplayResponse,
+    ],
+)
+
+_AdminServiceCancelReplayType = typing_extensions.TypeVar(
+    '_AdminServiceCancelReplayType',
+    grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.CancelReplayRequest,
+        agent_routing.v1.admin_service_pb2.CancelReplayResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.CancelReplayRequest,
+        agent_routing.v1.admin_service_pb2.CancelReplayResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.CancelReplayRequest,
+        agent_routing.v1.admin_service_pb2.CancelReplayResponse,
+    ],
+)
+
 _AdminServiceSetStickinessType = typing_extensions.TypeVar(
     '_AdminServiceSetStickinessType',
     grpc.UnaryUnaryMultiCallable[
@@ -249,7 +313,7 @@ _AdminServicePurgeSessionsType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceGetSessionAtType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceGetServerStatusType, _AdminServiceVerifyAuditType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServiceListInboxType, _AdminServicePurgeSessionsType]):
+class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServiceGetSessionAtType, _AdminServiceListEventsType, _AdminServiceWatchEventsType, _AdminServiceGetRoutingStatsType, _AdminServiceGetServerStatusType, _AdminServiceVerifyAuditType, _AdminServiceEraseUserType, _AdminServiceExportUserType, _AdminServiceReloadAgentsType, _AdminServiceGetRegistryType, _AdminServiceStartReplayType, _AdminServiceWatchReplayType, _AdminServiceCancelReplayType, _AdminServiceSetStickinessType, _AdminServiceGetStickinessType, _AdminServiceListInboxType, _AdminServicePurgeSessionsType]):
     """Calls for operators of the service.
 
     Every call needs the scope admin and is limited to the caller's tenant. With the scope platform a
@@ -298,6 +362,22 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.ReloadAgentsRequest,
             agent_routing.v1.admin_service_pb2.ReloadAgentsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetRegistryRequest,
+            agent_routing.v1.admin_service_pb2.GetRegistryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.StartReplayRequest,
+            agent_routing.v1.admin_service_pb2.StartReplayResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            agent_routing.v1.admin_service_pb2.WatchReplayRequest,
+            agent_routing.v1.admin_service_pb2.WatchReplayResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.CancelReplayRequest,
+            agent_routing.v1.admin_service_pb2.CancelReplayResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.SetStickinessRequest,
@@ -360,6 +440,22 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
             agent_routing.v1.admin_service_pb2.ReloadAgentsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.GetRegistryRequest,
+            agent_routing.v1.admin_service_pb2.GetRegistryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.StartReplayRequest,
+            agent_routing.v1.admin_service_pb2.StartReplayResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            agent_routing.v1.admin_service_pb2.WatchReplayRequest,
+            agent_routing.v1.admin_service_pb2.WatchReplayResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            agent_routing.v1.admin_service_pb2.CancelReplayRequest,
+            agent_routing.v1.admin_service_pb2.CancelReplayResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
             agent_routing.v1.admin_service_pb2.SetStickinessRequest,
             agent_routing.v1.admin_service_pb2.SetStickinessResponse,
         ],
@@ -420,8 +516,32 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     """Sends everything that is stored about a user, session by session. Complete if it ends with OK."""
 
     ReloadAgents: _AdminServiceReloadAgentsType
-    """Reads the registry file again, on the replica that answers. A file with a mistake is refused
-    with its line and the remedy, and the registry in force stays.
+    """Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
+    A file with a mistake is refused with its line and the remedy, and the registry in force stays.
+    """
+
+    GetRegistry: _AdminServiceGetRegistryType
+    """Returns the registry in force on the replica that answers: its agents, to whom each may hand
+    over, and the warnings about its file.
+    """
+
+    StartReplay: _AdminServiceStartReplayType
+    """Begins to play stored conversations of a tenant with two registries, the one in force and a
+    candidate, in a process of its own, and answers once the candidate has been read. No session
+    changes and no agent is called. A server plays one replay of a tenant at a time
+    (FAILED_PRECONDITION, REPLAY_RUNNING). WatchReplay shows what becomes of it.
+    """
+
+    WatchReplay: _AdminServiceWatchReplayType
+    """Sends the progress of a replay, and every message that the candidate would treat differently,
+    until the replay has ended. A watch that breaks off changes nothing: watch again, after the last
+    position. The replica that started a replay has it, until it stops or has started
+    another one of the tenant.
+    """
+
+    CancelReplay: _AdminServiceCancelReplayType
+    """Ends a replay before it is finished. What was found so far stays. One that has ended is left as it
+    is.
     """
 
     SetStickiness: _AdminServiceSetStickinessType
@@ -484,6 +604,22 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.ReloadAgentsRequest,
         agent_routing.v1.admin_service_pb2.ReloadAgentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.GetRegistryRequest,
+        agent_routing.v1.admin_service_pb2.GetRegistryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.StartReplayRequest,
+        agent_routing.v1.admin_service_pb2.StartReplayResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        agent_routing.v1.admin_service_pb2.WatchReplayRequest,
+        agent_routing.v1.admin_service_pb2.WatchReplayResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        agent_routing.v1.admin_service_pb2.CancelReplayRequest,
+        agent_routing.v1.admin_service_pb2.CancelReplayResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         agent_routing.v1.admin_service_pb2.SetStickinessRequest,
@@ -604,8 +740,52 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.ReloadAgentsRequest,
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.admin_service_pb2.ReloadAgentsResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.ReloadAgentsResponse]]:
-        """Reads the registry file again, on the replica that answers. A file with a mistake is refused
-        with its line and the remedy, and the registry in force stays.
+        """Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
+        A file with a mistake is refused with its line and the remedy, and the registry in force stays.
+        """
+
+    @abc.abstractmethod
+    def GetRegistry(
+        self,
+        request: agent_routing.v1.admin_service_pb2.GetRegistryRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.GetRegistryResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.GetRegistryResponse]]:
+        """Returns the registry in force on the replica that answers: its agents, to whom each may hand
+        over, and the warnings about its file.
+        """
+
+    @abc.abstractmethod
+    def StartReplay(
+        self,
+        request: agent_routing.v1.admin_service_pb2.StartReplayRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.StartReplayResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.StartReplayResponse]]:
+        """Begins to play stored conversations of a tenant with two registries, the one in force and a
+        candidate, in a process of its own, and answers once the candidate has been read. No session
+        changes and no agent is called. A server plays one replay of a tenant at a time
+        (FAILED_PRECONDITION, REPLAY_RUNNING). WatchReplay shows what becomes of it.
+        """
+
+    @abc.abstractmethod
+    def WatchReplay(
+        self,
+        request: agent_routing.v1.admin_service_pb2.WatchReplayRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.admin_service_pb2.WatchReplayResponse], collections.abc.AsyncIterator[agent_routing.v1.admin_service_pb2.WatchReplayResponse]]:
+        """Sends the progress of a replay, and every message that the candidate would treat differently,
+        until the replay has ended. A watch that breaks off changes nothing: watch again, after the last
+        position. The replica that started a replay has it, until it stops or has started
+        another one of the tenant.
+        """
+
+    @abc.abstractmethod
+    def CancelReplay(
+        self,
+        request: agent_routing.v1.admin_service_pb2.CancelReplayRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[agent_routing.v1.admin_service_pb2.CancelReplayResponse, collections.abc.Awaitable[agent_routing.v1.admin_service_pb2.CancelReplayResponse]]:
+        """Ends a replay before it is finished. What was found so far stays. One that has ended is left as it
+        is.
         """
 
     @abc.abstractmethod

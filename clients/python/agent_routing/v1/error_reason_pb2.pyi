@@ -327,6 +327,25 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     Example: "8 tasks of this session are parked, which is the most; finish or cancel one before
     \\"0198a6c0-…\\" begins, or leave task_id out to join the open one".
     """
+    ERROR_REASON_REPLAY_RUNNING: _ErrorReason.ValueType  # 41
+    """A replay of the tenant runs on this server already.
+
+    Metadata: replay_id.
+    Example: "replay \\"0198a6c0-…\\" of this tenant is running; watch it, or cancel it first".
+    """
+    ERROR_REASON_UNKNOWN_REPLAY: _ErrorReason.ValueType  # 42
+    """This server has no such replay. It may have been restarted, or another replica has the replay.
+
+    Metadata: replay_id.
+    Example: "replay \\"0198a6c0-…\\" is not known to this server; start it again".
+    """
+    ERROR_REASON_REGISTRY_READ_ONLY: _ErrorReason.ValueType  # 43
+    """The server may not replace its registry file.
+
+    Metadata: file.
+    Example: "registry file \\"agents.yaml\\" cannot be replaced: its folder is read-only; change the
+    file where it comes from, then reload".
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
@@ -643,5 +662,24 @@ ERROR_REASON_TASKS_OPEN: ErrorReason.ValueType  # 40
 Metadata: session_id, task_id (of the request), tasks_max.
 Example: "8 tasks of this session are parked, which is the most; finish or cancel one before
 \\"0198a6c0-…\\" begins, or leave task_id out to join the open one".
+"""
+ERROR_REASON_REPLAY_RUNNING: ErrorReason.ValueType  # 41
+"""A replay of the tenant runs on this server already.
+
+Metadata: replay_id.
+Example: "replay \\"0198a6c0-…\\" of this tenant is running; watch it, or cancel it first".
+"""
+ERROR_REASON_UNKNOWN_REPLAY: ErrorReason.ValueType  # 42
+"""This server has no such replay. It may have been restarted, or another replica has the replay.
+
+Metadata: replay_id.
+Example: "replay \\"0198a6c0-…\\" is not known to this server; start it again".
+"""
+ERROR_REASON_REGISTRY_READ_ONLY: ErrorReason.ValueType  # 43
+"""The server may not replace its registry file.
+
+Metadata: file.
+Example: "registry file \\"agents.yaml\\" cannot be replaced: its folder is read-only; change the
+file where it comes from, then reload".
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

@@ -14,11 +14,11 @@ import java.util.function.Function;
  * RoutingException
  *   InvalidRequest         MalformedRequest  InvalidField
  *   NotFound               UnknownSession  UnknownAgent  UnknownTask  UnknownRequest
- *                          UnknownSuggestion
+ *                          UnknownSuggestion  UnknownReplay
  *   PreconditionFailed     HandoffRefused  RequestNotOpen  TaskNotPaused  TaskClosed  TaskOpen
  *                          TurnOpen  AgentUnavailable  SessionErased  RegistryInvalid
  *                          LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
- *                          TasksOpen
+ *                          TasksOpen  ReplayRunning  RegistryReadOnly
  *   RevisionMismatch
  *   RequestIdReused
  *   DeadlineExceeded
@@ -82,6 +82,9 @@ public class RoutingException extends CallException {
       case "CLAIMED" -> Claimed::new;
       case "NOTHING_TO_CLAIM" -> NothingToClaim::new;
       case "TASKS_OPEN" -> TasksOpen::new;
+      case "REPLAY_RUNNING" -> ReplayRunning::new;
+      case "UNKNOWN_REPLAY" -> UnknownReplay::new;
+      case "REGISTRY_READ_ONLY" -> RegistryReadOnly::new;
       default -> null;
     };
   }
@@ -216,6 +219,17 @@ public class RoutingException extends CallException {
    */
   public static final class UnknownSuggestion extends NotFound {
     UnknownSuggestion(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * This server has no such replay. It may have been restarted, or another replica has the replay.
+   *
+   * <p>Code NOT_FOUND. Remedy: Ask the replica that started it, or start it again.
+   */
+  public static final class UnknownReplay extends NotFound {
+    UnknownReplay(Failure failure) {
       super(failure);
     }
   }
@@ -425,6 +439,29 @@ public class RoutingException extends CallException {
    */
   public static final class TasksOpen extends PreconditionFailed {
     TasksOpen(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * A replay of the tenant runs on this server already.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Watch the replay, or cancel it and start again.
+   */
+  public static final class ReplayRunning extends PreconditionFailed {
+    ReplayRunning(Failure failure) {
+      super(failure);
+    }
+  }
+
+  /**
+   * The server may not replace its registry file.
+   *
+   * <p>Code FAILED_PRECONDITION. Remedy: Change the file where it comes from, such as a ConfigMap
+   * or a repository, then reload.
+   */
+  public static final class RegistryReadOnly extends PreconditionFailed {
+    RegistryReadOnly(Failure failure) {
       super(failure);
     }
   }
