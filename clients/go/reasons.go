@@ -217,6 +217,11 @@ const (
 	// Code FAILED_PRECONDITION. Remedy: Change the file where it comes from, such as a ConfigMap or a
 	// repository, then reload.
 	RegistryReadOnly Reason = "REGISTRY_READ_ONLY"
+
+	// StateChanged: what an operator's act is about has changed since it was read. Nothing was done.
+	// Code ABORTED. Remedy: Read the state again, or try the act again with validate_only, and decide
+	// again.
+	StateChanged Reason = "STATE_CHANGED"
 )
 
 // As returns the error as the type of its reason.

@@ -113,6 +113,7 @@ def claim(
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Also if another person has claimed it.")
     ] = False,
+    reason: Annotated[str, typer.Option(help="Why, for the audit.")] = "",
     tenant: TenantOption = "",
     target: TargetOption = TARGET_DEFAULT,
     timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
@@ -120,7 +121,7 @@ def claim(
 ) -> None:
     """Claim a conversation, so that nobody else answers it."""
     with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
-        answer = client.claim_turn(session, agent, claimant=who, take_over=take_over)
+        answer = client.claim_turn(session, agent, claimant=who, take_over=take_over, reason=reason)
     if as_json:
         print_json(answer)
         return

@@ -10,12 +10,14 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
     claimant: the signed-in subject. expire_us: when the claim ends by itself. taken_from: who had
     claimed it before, the same person if the claim was extended; "" = it was not claimed.
+    reason: as the person gave it.
     """
 
     agent_id: str
     claimant: str
     expire_us: int
     taken_from: str = ""
+    reason: str = ""
 
 
 class ClaimReleased(

@@ -60,7 +60,8 @@ def decide_claim(draft: Draft, command: ClaimTurn, facts: Facts) -> Decision:
                 return _decided(draft)
         elif not command.take_over:
             raise _claimed(state.session_id, claim)
-    draft.add(Claimed(agent_id, command.claimant, draft.now_us + timeout_us, taken_from))
+    expire_us = draft.now_us + timeout_us
+    draft.add(Claimed(agent_id, command.claimant, expire_us, taken_from, command.reason))
     return _decided(draft)
 
 

@@ -298,13 +298,14 @@ class ResumeTask(msgspec.Struct, frozen=True):
 class ClaimTurn(msgspec.Struct, frozen=True):
     """A person takes a conversation that waits for the people of an agent.
 
-    claimant: the signed-in subject. take_over: also from another person.
+    claimant: the signed-in subject. take_over: also from another person. reason: for the audit.
     """
 
     request_id: str
     agent_id: str
     claimant: str
     take_over: bool = False
+    reason: str = ""
     stickiness_enabled: bool = True
 
 

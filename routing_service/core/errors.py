@@ -56,6 +56,7 @@ class Reason(enum.Enum):
     REPLAY_RUNNING = "REPLAY_RUNNING"
     UNKNOWN_REPLAY = "UNKNOWN_REPLAY"
     REGISTRY_READ_ONLY = "REGISTRY_READ_ONLY"
+    STATE_CHANGED = "STATE_CHANGED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,15 @@ class OtherInForce(Exception):
         super().__init__(version)
 
 
+class OtherInFile(Exception):
+    """The file has another version than the caller expects. version: that one."""
+
+    def __init__(self, version: str) -> None:
+        """Keep the version."""
+        self.version = version
+        super().__init__(version)
+
+
 class RegistrySource:
     """Holds the registry in force. The files that it names are watched as well."""
 
@@ -154,14 +163,31 @@ class RegistrySource:
         """Let check refuse candidates, by raising, for what else the server is connected to."""
         self._check_candidate = check
 
-    async def reload(self, *, validate_only: bool = False) -> Reloaded:
+    async def reload(
+        self,
+        *,
+        validate_only: bool = False,
+        expected_version: str = "",
+        expected_file_version: str = "",
+    ) -> Reloaded:
         """Read the file again and put it in force.
 
-        Raises RegistryFileError; then the old one stays, and every problem is logged for
-        operators.
+        expected_version, expected_file_version: of the registry in force and of the file; "" = any.
+        Raises RegistryFileError, OtherInForce, OtherInFile; then the old one stays, and every
+        problem of the file is logged for operators.
         """
         async with self._reloading:
-            return await self._reload(validate_only=validate_only)
+            if expected_version and expected_version != self._registry.version:
+                raise OtherInForce(self._registry.version)
+            seen = self._seen, self._further_seen
+            try:
+                return await self._reload(
+                    validate_only=validate_only, expected_file_version=expected_file_version
+                )
+            except OtherInFile:
+                # watch() takes the file up as if there had been no call.
+                self._seen, self._further_seen = seen
+                raise
 
     async def compare(self, text: str) -> Reloaded:
         """Return what another registry file would change. Raises RegistryFileError.
@@ -192,7 +218,7 @@ class RegistrySource:
                 raise
             return replace(made, previous_file=kept.name)
 
-    async def _reload(self, *, validate_only: bool) -> Reloaded:
+    async def _reload(self, *, validate_only: bool, expected_file_version: str = "") -> Reloaded:
         if not validate_only:
             # Taken before the files are read: a change meanwhile is seen afterwards. A trial
             # takes nothing up, so what it read is still to be seen by watch().
@@ -211,6 +237,8 @@ class RegistrySource:
                 )
             raise
         registry = checked.registry
+        if expected_file_version and expected_file_version != registry.version:
+            raise OtherInFile(registry.version)
         made = _compare(self._registry, checked)
         names_another = registry.further_files != self._registry.further_files
         if not validate_only:

@@ -42,6 +42,7 @@ def fill_claim(
             made.claimed.claimant = event.claimant
             made.claimed.taken_from = event.taken_from
             made.claimed.expire_time.CopyFrom(pm.timestamp(event.expire_us))
+            made.claimed.reason = event.reason
         case ev.ClaimReleased():
             made.claim_released.agent.CopyFrom(cards.card(event.agent_id, ""))
             made.claim_released.claimant = event.claimant

@@ -131,6 +131,11 @@ class Stickiness:
         """Whether an operator has switched it."""
         return self.source in (Source.TENANT, Source.ALL_TENANTS)
 
+    @property
+    def version(self) -> str:
+        """Another one after each switch."""
+        return f"{self.source.value}-{self.switched.time_us}-{int(self.enabled)}"
+
     def is_stale(self, last_used_us: int) -> bool:
         """Say whether a session was last used while it was off, before a fresh start."""
         switched = self.switched

@@ -249,6 +249,7 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         "desk",
         claimant="bea",
         take_over=True,
+        reason="bea is ill",
         user_id="ana",
         request_id=REQUEST_ID,
         expected_revision=9,

@@ -183,9 +183,16 @@ async def test_a_claim_is_taken_over_only_on_purpose_and_says_from_whom(service)
     """A colleague who is ill does not keep the user waiting."""
     chat, _ = await at_desk(service)
     await claim(chat)
-    taken = await claim(chat, "cem", take_over=True)
+    taken = await claim(chat, "cem", take_over=True, reason="bea is ill")
     assert (taken.claim.claimant, taken.taken_from) == ("cem", "bea")
-    assert (await chat.events())[-1].taken_from == "bea"
+    stored = (await chat.events())[-1]
+    assert (stored.taken_from, stored.reason) == ("bea", "bea is ill")
+    stub = admin_service_pb2_grpc.AdminServiceStub(service.channel)
+    listing = admin_pb.ListEventsRequest(session_id=chat.session_id, kinds=["claimed"])
+    latest = (await stub.ListEvents(listing)).records[0].event
+    assert latest.claimed.reason == "bea is ill"
+    too_long = claim(chat, "dan", take_over=True, reason="x" * 1025)
+    assert (await refusal(too_long)).reason == "INVALID_FIELD"
     code, why = refused = await refusal(release(chat))
     metadata = refused.metadata
     assert (code, why, metadata["claimant"]) == ("FAILED_PRECONDITION", "CLAIMED", "cem")

@@ -3578,7 +3578,13 @@ type EraseUserRequest struct {
 	// Why, for the audit; do not put personal data here. At most 1 KiB.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Only return what would be erased. Default false.
-	ValidateOnly  bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// EraseUserResponse.sessions_erased of the trial. If another number is found now: ABORTED,
+	// STATE_CHANGED, and nothing is erased. Unset: not checked. Erasures at the same moment may both
+	// pass; then each counts only what it erased itself.
+	ExpectedSessions *int64 `protobuf:"varint,5,opt,name=expected_sessions,json=expectedSessions,proto3,oneof" json:"expected_sessions,omitempty"`
+	// The same of turns_erased.
+	ExpectedTurns *int64 `protobuf:"varint,6,opt,name=expected_turns,json=expectedTurns,proto3,oneof" json:"expected_turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3639,6 +3645,20 @@ func (x *EraseUserRequest) GetValidateOnly() bool {
 		return x.ValidateOnly
 	}
 	return false
+}
+
+func (x *EraseUserRequest) GetExpectedSessions() int64 {
+	if x != nil && x.ExpectedSessions != nil {
+		return *x.ExpectedSessions
+	}
+	return 0
+}
+
+func (x *EraseUserRequest) GetExpectedTurns() int64 {
+	if x != nil && x.ExpectedTurns != nil {
+		return *x.ExpectedTurns
+	}
+	return 0
 }
 
 // What was erased, or with validate_only would be.
@@ -4158,11 +4178,14 @@ type ReloadAgentsRequest struct {
 	Candidate []byte `protobuf:"bytes,6,opt,name=candidate,proto3" json:"candidate,omitempty"`
 	// Also return the agents and the warnings of the registry.
 	WithAgents bool `protobuf:"varint,7,opt,name=with_agents,json=withAgents,proto3" json:"with_agents,omitempty"`
-	// Only with a candidate: the version that the caller saw in force. If another one is in force:
-	// ABORTED, REVISION_MISMATCH, and nothing changes. Empty: not compared.
+	// The version that the caller saw in force: previous_registry_version of the trial. If another one
+	// is in force: ABORTED, REVISION_MISMATCH, and nothing changes. Empty: not compared.
 	ExpectedRegistryVersion string `protobuf:"bytes,8,opt,name=expected_registry_version,json=expectedRegistryVersion,proto3" json:"expected_registry_version,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// Only without a candidate: registry_version of the trial. If the file has another one now: ABORTED,
+	// STATE_CHANGED, and nothing changes. Empty: not compared.
+	ExpectedFileVersion string `protobuf:"bytes,9,opt,name=expected_file_version,json=expectedFileVersion,proto3" json:"expected_file_version,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ReloadAgentsRequest) Reset() {
@@ -4247,6 +4270,13 @@ func (x *ReloadAgentsRequest) GetWithAgents() bool {
 func (x *ReloadAgentsRequest) GetExpectedRegistryVersion() string {
 	if x != nil {
 		return x.ExpectedRegistryVersion
+	}
+	return ""
+}
+
+func (x *ReloadAgentsRequest) GetExpectedFileVersion() string {
+	if x != nil {
+		return x.ExpectedFileVersion
 	}
 	return ""
 }
@@ -5652,9 +5682,12 @@ type SetStickinessRequest struct {
 	// again as before.
 	Fresh bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	// Only return what would change. Default false.
-	ValidateOnly  bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ValidateOnly bool `protobuf:"varint,7,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// GetStickinessResponse.state_version that the caller has read. If stickiness was switched
+	// since: ABORTED, STATE_CHANGED, and nothing is switched. Empty: not checked.
+	ExpectedStateVersion string `protobuf:"bytes,8,opt,name=expected_state_version,json=expectedStateVersion,proto3" json:"expected_state_version,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *SetStickinessRequest) Reset() {
@@ -5736,6 +5769,13 @@ func (x *SetStickinessRequest) GetValidateOnly() bool {
 	return false
 }
 
+func (x *SetStickinessRequest) GetExpectedStateVersion() string {
+	if x != nil {
+		return x.ExpectedStateVersion
+	}
+	return ""
+}
+
 // Asks for the state of stickiness.
 type GetStickinessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5800,7 +5840,9 @@ type GetStickinessResponse struct {
 	// Subject of the caller that switched it. Empty without sign-in.
 	Actor string `protobuf:"bytes,7,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The reason that the caller gave.
-	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Another one after each switch. Opaque.
+	StateVersion  string `protobuf:"bytes,9,opt,name=state_version,json=stateVersion,proto3" json:"state_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5891,6 +5933,13 @@ func (x *GetStickinessResponse) GetReason() string {
 	return ""
 }
 
+func (x *GetStickinessResponse) GetStateVersion() string {
+	if x != nil {
+		return x.StateVersion
+	}
+	return ""
+}
+
 // The state of stickiness.
 type SetStickinessResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5970,9 +6019,13 @@ type PurgeSessionsRequest struct {
 	// Only return how many would be removed. Default false.
 	ValidateOnly bool `protobuf:"varint,4,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Why, for the audit. At most 1 KiB.
-	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// PurgeSessionsResponse.sessions_purged of the trial. If another number is found now: ABORTED,
+	// STATE_CHANGED, and nothing is removed. Unset: not checked. Purges at the same moment may both
+	// pass; then each counts only what it removed itself.
+	ExpectedSessions *int64 `protobuf:"varint,6,opt,name=expected_sessions,json=expectedSessions,proto3,oneof" json:"expected_sessions,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *PurgeSessionsRequest) Reset() {
@@ -6038,6 +6091,13 @@ func (x *PurgeSessionsRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *PurgeSessionsRequest) GetExpectedSessions() int64 {
+	if x != nil && x.ExpectedSessions != nil {
+		return *x.ExpectedSessions
+	}
+	return 0
 }
 
 // What was removed, or with validate_only would be.
@@ -6431,12 +6491,16 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x0elast_seal_hash\x18\t \x01(\tR\flastSealHash\x12\x1a\n" +
 	"\bproblems\x18\n" +
 	" \x03(\tR\bproblems\x12*\n" +
-	"\x11problems_left_out\x18\v \x01(\x03R\x0fproblemsLeftOut\"\x80\x01\n" +
+	"\x11problems_left_out\x18\v \x01(\x03R\x0fproblemsLeftOut\"\x87\x02\n" +
 	"\x10EraseUserRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x17\n" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12#\n" +
-	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\"\xc5\x01\n" +
+	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x120\n" +
+	"\x11expected_sessions\x18\x05 \x01(\x03H\x00R\x10expectedSessions\x88\x01\x01\x12*\n" +
+	"\x0eexpected_turns\x18\x06 \x01(\x03H\x01R\rexpectedTurns\x88\x01\x01B\x14\n" +
+	"\x12_expected_sessionsB\x11\n" +
+	"\x0f_expected_turns\"\xc5\x01\n" +
 	"\x11EraseUserResponse\x12'\n" +
 	"\x0fsessions_erased\x18\x01 \x01(\x03R\x0esessionsErased\x12!\n" +
 	"\fturns_erased\x18\x02 \x01(\x03R\vturnsErased\x12)\n" +
@@ -6473,7 +6537,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
 	"\vcreate_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"\xa6\x02\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xda\x02\n" +
 	"\x13ReloadAgentsRequest\x12#\n" +
 	"\rvalidate_only\x18\x01 \x01(\bR\fvalidateOnly\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
@@ -6483,7 +6547,8 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\tcandidate\x18\x06 \x01(\fR\tcandidate\x12\x1f\n" +
 	"\vwith_agents\x18\a \x01(\bR\n" +
 	"withAgents\x12:\n" +
-	"\x19expected_registry_version\x18\b \x01(\tR\x17expectedRegistryVersion\"\xd3\x04\n" +
+	"\x19expected_registry_version\x18\b \x01(\tR\x17expectedRegistryVersion\x122\n" +
+	"\x15expected_file_version\x18\t \x01(\tR\x13expectedFileVersion\"\xd3\x04\n" +
 	"\x14ReloadAgentsResponse\x12)\n" +
 	"\x10registry_version\x18\x01 \x01(\tR\x0fregistryVersion\x12:\n" +
 	"\x19previous_registry_version\x18\x02 \x01(\tR\x17previousRegistryVersion\x12&\n" +
@@ -6594,7 +6659,7 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x06active\x18\x02 \x01(\x03R\x06active\x12 \n" +
 	"\vinterrupted\x18\x03 \x01(\x03R\vinterrupted\x12\x1c\n" +
 	"\tanswering\x18\x04 \x01(\x03R\tanswering\x12.\n" +
-	"\x13example_session_ids\x18\x05 \x03(\tR\x11exampleSessionIds\"\xee\x01\n" +
+	"\x13example_session_ids\x18\x05 \x03(\tR\x11exampleSessionIds\"\xa4\x02\n" +
 	"\x14SetStickinessRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\aenabled\x18\x02 \x01(\bH\x00R\aenabled\x88\x01\x01\x12\x16\n" +
@@ -6602,11 +6667,12 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\tagent_ids\x18\x04 \x03(\tR\bagentIds\x12#\n" +
 	"\rusers_percent\x18\x05 \x01(\x05R\fusersPercent\x12\x14\n" +
 	"\x05fresh\x18\x06 \x01(\bR\x05fresh\x12#\n" +
-	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnlyB\n" +
+	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnly\x124\n" +
+	"\x16expected_state_version\x18\b \x01(\tR\x14expectedStateVersionB\n" +
 	"\n" +
 	"\b_enabled\".\n" +
 	"\x14GetStickinessRequest\x12\x16\n" +
-	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xbf\x02\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xe4\x02\n" +
 	"\x15GetStickinessResponse\x12\x18\n" +
 	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x1b\n" +
 	"\tagent_ids\x18\x02 \x03(\tR\bagentIds\x12#\n" +
@@ -6616,18 +6682,21 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\vswitch_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"switchTime\x12\x14\n" +
 	"\x05actor\x18\a \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\"\x9d\x01\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12#\n" +
+	"\rstate_version\x18\t \x01(\tR\fstateVersion\"\x9d\x01\n" +
 	"\x15SetStickinessResponse\x12\x18\n" +
 	"\aenabled\x18\x01 \x01(\bR\aenabled\x12-\n" +
 	"\x12previously_enabled\x18\x02 \x01(\bR\x11previouslyEnabled\x12;\n" +
 	"\vupdate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"updateTime\"\xd8\x01\n" +
+	"updateTime\"\xa0\x02\n" +
 	"\x14PurgeSessionsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12H\n" +
 	"\x12update_time_before\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x10updateTimeBefore\x12!\n" +
 	"\fsessions_max\x18\x03 \x01(\x05R\vsessionsMax\x12#\n" +
 	"\rvalidate_only\x18\x04 \x01(\bR\fvalidateOnly\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"T\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x120\n" +
+	"\x11expected_sessions\x18\x06 \x01(\x03H\x00R\x10expectedSessions\x88\x01\x01B\x14\n" +
+	"\x12_expected_sessions\"T\n" +
 	"\x15PurgeSessionsResponse\x12'\n" +
 	"\x0fsessions_purged\x18\x01 \x01(\x03R\x0esessionsPurged\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more*e\n" +
@@ -6952,6 +7021,7 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*WatchEventsResponse_Heartbeat)(nil),
 		(*WatchEventsResponse_Unreadable)(nil),
 	}
+	file_agent_routing_v1_admin_service_proto_msgTypes[31].OneofWrappers = []any{}
 	file_agent_routing_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
@@ -6963,6 +7033,7 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Note)(nil),
 	}
 	file_agent_routing_v1_admin_service_proto_msgTypes[54].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[58].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

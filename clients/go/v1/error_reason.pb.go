@@ -313,6 +313,11 @@ const (
 	// Example: "registry file \"agents.yaml\" cannot be replaced: its folder is read-only; change the
 	// file where it comes from, then reload".
 	ErrorReason_ERROR_REASON_REGISTRY_READ_ONLY ErrorReason = 43
+	// What an operator's act is about has changed since it was read. Nothing was done.
+	//
+	// Metadata: field (of the request), expected, actual.
+	// Example: "expected_sessions is \"3\" and \"2\" is found now; read it again and decide again".
+	ErrorReason_ERROR_REASON_STATE_CHANGED ErrorReason = 44
 )
 
 // Enum value maps for ErrorReason.
@@ -362,6 +367,7 @@ var (
 		41: "ERROR_REASON_REPLAY_RUNNING",
 		42: "ERROR_REASON_UNKNOWN_REPLAY",
 		43: "ERROR_REASON_REGISTRY_READ_ONLY",
+		44: "ERROR_REASON_STATE_CHANGED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":         0,
@@ -408,6 +414,7 @@ var (
 		"ERROR_REASON_REPLAY_RUNNING":      41,
 		"ERROR_REASON_UNKNOWN_REPLAY":      42,
 		"ERROR_REASON_REGISTRY_READ_ONLY":  43,
+		"ERROR_REASON_STATE_CHANGED":       44,
 	}
 )
 
@@ -442,7 +449,7 @@ var File_agent_routing_v1_error_reason_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
-	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xc9$\n" +
+	"#agent_routing/v1/error_reason.proto\x12\x10agent_routing.v1\x1a+agent_routing/v1/error_reason_options.proto*\xc3%\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12k\n" +
 	"\x1eERROR_REASON_MALFORMED_REQUEST\x10\x01\x1aG\xba\xbe\x18C\b\x03\x1a?Generate the client from this contract, and send text as UTF-8.\x12e\n" +
@@ -489,7 +496,9 @@ const file_agent_routing_v1_error_reason_proto_rawDesc = "" +
 	"\x17ERROR_REASON_TASKS_OPEN\x10(\x1aZ\xba\xbe\x18V\b\t\x1aRFinish or cancel a parked task first, or leave task_id empty to join the open one.\x12X\n" +
 	"\x1bERROR_REASON_REPLAY_RUNNING\x10)\x1a7\xba\xbe\x183\b\t\x1a/Watch the replay, or cancel it and start again.\x12\\\n" +
 	"\x1bERROR_REASON_UNKNOWN_REPLAY\x10*\x1a;\xba\xbe\x187\b\x05\x1a3Ask the replica that started it, or start it again.\x12\x83\x01\n" +
-	"\x1fERROR_REASON_REGISTRY_READ_ONLY\x10+\x1a^\xba\xbe\x18Z\b\t\x1aVChange the file where it comes from, such as a ConfigMap or a repository, then reload.B\xb0\x01\n" +
+	"\x1fERROR_REASON_REGISTRY_READ_ONLY\x10+\x1a^\xba\xbe\x18Z\b\t\x1aVChange the file where it comes from, such as a ConfigMap or a repository, then reload.\x12x\n" +
+	"\x1aERROR_REASON_STATE_CHANGED\x10,\x1aX\xba\xbe\x18T\b\n" +
+	"\x1aPRead the state again, or try the act again with validate_only, and decide again.B\xb0\x01\n" +
 	"\x0fagentrouting.v1B\x10ErrorReasonProtoP\x01Z.example.com/agent-routing/go/v1;agentroutingv1\xa2\x02\x03AXX\xaa\x02\x0fAgentRouting.V1\xca\x02\x0fAgentRouting\\V1\xe2\x02\x1bAgentRouting\\V1\\GPBMetadata\xea\x02\x10AgentRouting::V1b\x06proto3"
 
 var (

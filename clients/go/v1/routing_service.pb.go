@@ -5198,8 +5198,10 @@ type ClaimTurnRequest struct {
 	// The revision that the caller expects; if the session has another one: ABORTED,
 	// REVISION_MISMATCH. Unset: not checked.
 	ExpectedRevision *int64 `protobuf:"varint,7,opt,name=expected_revision,json=expectedRevision,proto3,oneof" json:"expected_revision,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Why, for the audit: SessionEvent.claimed has it. At most 1 KiB.
+	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClaimTurnRequest) Reset() {
@@ -5279,6 +5281,13 @@ func (x *ClaimTurnRequest) GetExpectedRevision() int64 {
 		return *x.ExpectedRevision
 	}
 	return 0
+}
+
+func (x *ClaimTurnRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // The claim as it stands.
@@ -7163,7 +7172,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\auser_id\x18\x02 \x01(\tR\x06userId\x12?\n" +
 	"\ropen_requests\x18\x03 \x03(\v2\x1a.agent_routing.v1.DispatchR\fopenRequests\x12?\n" +
 	"\rdispatch_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fdispatchTime\x12-\n" +
-	"\x05claim\x18\x05 \x01(\v2\x17.agent_routing.v1.ClaimR\x05claim\"\x85\x02\n" +
+	"\x05claim\x18\x05 \x01(\v2\x17.agent_routing.v1.ClaimR\x05claim\"\x9d\x02\n" +
 	"\x10ClaimTurnRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -7173,7 +7182,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x04 \x01(\tR\trequestId\x12\x1a\n" +
 	"\bclaimant\x18\x05 \x01(\tR\bclaimant\x12\x1b\n" +
 	"\ttake_over\x18\x06 \x01(\bR\btakeOver\x120\n" +
-	"\x11expected_revision\x18\a \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01B\x14\n" +
+	"\x11expected_revision\x18\a \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reasonB\x14\n" +
 	"\x12_expected_revision\"\xd4\x01\n" +
 	"\x11ClaimTurnResponse\x12\x1d\n" +
 	"\n" +

@@ -3978,7 +3978,9 @@ type Claimed struct {
 	// was extended.
 	TakenFrom string `protobuf:"bytes,3,opt,name=taken_from,json=takenFrom,proto3" json:"taken_from,omitempty"`
 	// When the claim ends by itself.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Why, as the person gave it.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4039,6 +4041,13 @@ func (x *Claimed) GetExpireTime() *timestamppb.Timestamp {
 		return x.ExpireTime
 	}
 	return nil
+}
+
+func (x *Claimed) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 // An agent said something to the user.
@@ -4579,14 +4588,15 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x0fMessageDequeued\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x124\n" +
-	"\x05cause\x18\x02 \x01(\x0e2\x1e.agent_routing.v1.DequeueCauseR\x05cause\"\xb0\x01\n" +
+	"\x05cause\x18\x02 \x01(\x0e2\x1e.agent_routing.v1.DequeueCauseR\x05cause\"\xc8\x01\n" +
 	"\aClaimed\x12-\n" +
 	"\x05agent\x18\x01 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12\x1a\n" +
 	"\bclaimant\x18\x02 \x01(\tR\bclaimant\x12\x1d\n" +
 	"\n" +
 	"taken_from\x18\x03 \x01(\tR\ttakenFrom\x12;\n" +
 	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"\x93\x01\n" +
+	"expireTime\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x93\x01\n" +
 	"\vMessageSaid\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1d\n" +

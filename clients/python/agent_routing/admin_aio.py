@@ -210,6 +210,7 @@ class AsyncAdmin(AsyncClient):
         registry: str = "",
         candidate: bytes = b"",
         expected_registry_version: str = "",
+        expected_file_version: str = "",
         with_agents: bool = False,
         with_sessions: bool = False,
         tenant: str = "",
@@ -220,13 +221,14 @@ class AsyncAdmin(AsyncClient):
 
         reason: why, for the audit. validate_only: only return what would change. candidate: the
         content of another file; with validate_only it is compared, without it replaces the server's
-        file, if the version expected_registry_version is in force (empty: any). registry: the text
-        of another file to compare. with_agents: also return the agents and warnings of the
+        file. expected_registry_version: refuse unless it is in force (empty: any).
+        expected_file_version: refuse unless the server's file has it (empty: any). registry: the
+        text of another file to compare. with_agents: also return the agents and warnings of the
         registry. with_sessions: also return the live sessions of the tenant that the change would
         touch.
 
         Raises InvalidField, RegistryInvalid with every mistake, RegistryReadOnly,
-        RevisionMismatch, ScopeMissing, Unavailable, DeadlineExceeded.
+        RevisionMismatch, StateChanged, ScopeMissing, Unavailable, DeadlineExceeded.
         """
         request = pb.ReloadAgentsRequest(
             validate_only=validate_only,
@@ -234,6 +236,7 @@ class AsyncAdmin(AsyncClient):
             registry=registry,
             candidate=candidate,
             expected_registry_version=expected_registry_version,
+            expected_file_version=expected_file_version,
             with_agents=with_agents,
             with_sessions=with_sessions,
             tenant=tenant,
@@ -260,6 +263,7 @@ class AsyncAdmin(AsyncClient):
         users_percent: int = 0,
         fresh: bool = False,
         validate_only: bool = False,
+        expected_state_version: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.SetStickinessResponse:
@@ -268,8 +272,9 @@ class AsyncAdmin(AsyncClient):
         reason: for the audit, at most 1 KiB. agent_ids, users_percent: off for these agents and
         this share of the users alone. fresh: on, and sessions that had messages while it was off
         begin with the home agent. validate_only: only return what would change.
+        expected_state_version: state_version of get_stickiness(); refuse if it was switched since.
 
-        Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        Raises InvalidField, StateChanged, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
         request = pb.SetStickinessRequest(
             tenant=tenant,
@@ -279,6 +284,7 @@ class AsyncAdmin(AsyncClient):
             users_percent=users_percent,
             fresh=fresh,
             validate_only=validate_only,
+            expected_state_version=expected_state_version,
         )
         return await self._call(self._admin().SetStickiness, request, timeout, info)
 

@@ -14,6 +14,7 @@ raised as the family of its code.
                              LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
                              TasksOpen  ReplayRunning  RegistryReadOnly
       RevisionMismatch
+      StateChanged
       RequestIdReused
       DeadlineExceeded
       Unauthenticated
@@ -69,6 +70,7 @@ __all__ = [
     "SessionErased",
     "ShuttingDown",
     "SignInUnavailable",
+    "StateChanged",
     "StateCorrupt",
     "StoreFormat",
     "StoreUnavailable",
@@ -371,6 +373,16 @@ class RevisionMismatch(RoutingError):
         return self._number("revision")
 
 
+class StateChanged(RoutingError):
+    """What an operator's act is about has changed since it was read.
+
+    Nothing was done.
+
+    Code ABORTED. Remedy: Read the state again, or try the act again with validate_only, and decide
+    again.
+    """
+
+
 class RequestIdReused(RoutingError):
     """The request_id was already used in this session for a request with other content.
 
@@ -597,6 +609,7 @@ ERRORS_BY_REASON: Final[Mapping[str, type[RoutingError]]] = {
     "REPLAY_RUNNING": ReplayRunning,
     "UNKNOWN_REPLAY": UnknownReplay,
     "REGISTRY_READ_ONLY": RegistryReadOnly,
+    "STATE_CHANGED": StateChanged,
 }
 """Every reason of the contract."""
 

@@ -61,6 +61,7 @@ class PeopleCalls(ApprovalCalls):
         *,
         claimant: str = "",
         take_over: bool = False,
+        reason: str = "",
         user_id: str = "",
         request_id: str = "",
         expected_revision: int | None = None,
@@ -70,7 +71,8 @@ class PeopleCalls(ApprovalCalls):
         """Claim a conversation for the person who calls.
 
         agent_id: of kind human. claimant: required without sign-in. take_over: also from another
-        person. expected_revision: refuse unless the session is at this revision.
+        person. reason: for the audit, at most 1 KiB. expected_revision: refuse unless the session
+        is at this revision.
 
         Raises Claimed, NothingToClaim, StoreFormat, UnknownSession, UnknownAgent, InvalidField,
         OwnerMismatch, ScopeMissing, SessionErased, RevisionMismatch, RequestIdReused,
@@ -83,6 +85,7 @@ class PeopleCalls(ApprovalCalls):
             request_id=request_id or new_uuid7(),
             claimant=claimant,
             take_over=take_over,
+            reason=reason,
             expected_revision=expected_revision,
         )
         return self._call(self._open().ClaimTurn, request, timeout, info)

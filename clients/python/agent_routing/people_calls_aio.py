@@ -60,6 +60,7 @@ class AsyncPeopleCalls(AsyncApprovalCalls):
         *,
         claimant: str = "",
         take_over: bool = False,
+        reason: str = "",
         user_id: str = "",
         request_id: str = "",
         expected_revision: int | None = None,
@@ -69,7 +70,8 @@ class AsyncPeopleCalls(AsyncApprovalCalls):
         """Claim a conversation for the person who calls.
 
         agent_id: of kind human. claimant: required without sign-in. take_over: also from another
-        person. expected_revision: refuse unless the session is at this revision.
+        person. reason: for the audit, at most 1 KiB. expected_revision: refuse unless the session
+        is at this revision.
 
         Raises Claimed, NothingToClaim, StoreFormat, UnknownSession, UnknownAgent, InvalidField,
         OwnerMismatch, ScopeMissing, SessionErased, RevisionMismatch, RequestIdReused,
@@ -82,6 +84,7 @@ class AsyncPeopleCalls(AsyncApprovalCalls):
             request_id=request_id or new_uuid7(),
             claimant=claimant,
             take_over=take_over,
+            reason=reason,
             expected_revision=expected_revision,
         )
         return await self._call(self._open().ClaimTurn, request, timeout, info)

@@ -12,6 +12,7 @@
 //                            LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
 //                            TasksOpen  ReplayRunning  RegistryReadOnly
 //     RevisionMismatch
+//     StateChanged
 //     RequestIdReused
 //     DeadlineExceeded
 //     Unauthenticated
@@ -295,6 +296,14 @@ export class RevisionMismatch extends RoutingError {
 }
 
 /**
+ * What an operator's act is about has changed since it was read. Nothing was done.
+ *
+ * Code ABORTED. Remedy: Read the state again, or try the act again with validate_only, and decide
+ * again.
+ */
+export class StateChanged extends RoutingError {}
+
+/**
  * The request_id was already used in this session for a request with other content.
  *
  * Code ALREADY_EXISTS. Remedy: Send new content under a new request_id, and the old content under
@@ -504,6 +513,7 @@ export const ERRORS_BY_REASON: Readonly<Record<string, RoutingErrorClass>> = {
   REPLAY_RUNNING: ReplayRunning,
   UNKNOWN_REPLAY: UnknownReplay,
   REGISTRY_READ_ONLY: RegistryReadOnly,
+  STATE_CHANGED: StateChanged,
 };
 
 /** The class of an unknown reason, by code; RoutingError for other codes. */

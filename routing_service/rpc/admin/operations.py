@@ -13,6 +13,7 @@ from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.registry.live_registry import RegistrySource
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.request_fields import (
+    check_expected,
     check_times,
     operator_of,
     tenant_of,
@@ -118,10 +119,20 @@ class OperationsCalls:
             agent_ids=agent_ids,
             users_percent=request.users_percent,
         )
-        if request.validate_only:
-            before, stored = await self._switch.read(tenant), None
-        else:
-            before, stored = await self._switch.switch(tenant, new, fresh=request.fresh)
+        before = await self._switch.read(tenant)
+        expected = request.expected_state_version
+        if expected:
+            check_expected("expected_state_version", expected, before.version)
+        stored = None
+        if not request.validate_only:
+            only_after = before.switched if expected else None
+            before, stored = await self._switch.switch(
+                tenant, new, fresh=request.fresh, only_after=only_after
+            )
+            if expected and stored is None and not is_same(before.switched, new):
+                # Another operator switched in this moment.
+                found = await self._switch.read(tenant)
+                check_expected("expected_state_version", expected, found.version)
         response = pb.SetStickinessResponse(
             enabled=request.enabled, previously_enabled=before.enabled
         )
@@ -170,6 +181,7 @@ class OperationsCalls:
             start_enabled=self._switch.start_enabled,
             actor=switched.by,
             reason=switched.reason,
+            state_version=stickiness.version,
         )
         if stickiness.is_stored:
             response.switch_time.CopyFrom(pm.timestamp(switched.time_us))

@@ -13,9 +13,14 @@ from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.registry import Registry
 from routing_service.registry.file import RegistryFileError
 from routing_service.registry.file_replacement import FileReadOnly
-from routing_service.registry.live_registry import OtherInForce, RegistrySource, Reloaded
+from routing_service.registry.live_registry import (
+    OtherInFile,
+    OtherInForce,
+    RegistrySource,
+    Reloaded,
+)
 from routing_service.registry.yaml_document import FileProblem
-from routing_service.rpc.admin.request_fields import operator_of, tenant_of
+from routing_service.rpc.admin.request_fields import operator_of, state_changed, tenant_of
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
@@ -30,7 +35,7 @@ REGISTRY_BYTES_MAX: Final = 192 * 1024
 """Of the field registry, whose request may have 256 KiB. The largest example has 12 KiB."""
 
 VERSION_BYTES_MAX: Final = 1024
-"""Of expected_registry_version. A file's version is one line that people compare."""
+"""Of the versions that callers expect. A file's version is one line that people compare."""
 
 TENANTS_READ_MAX: Final = 1_000
 
@@ -119,17 +124,25 @@ class RegistryCalls:
 
     async def _made(self, request: pb.ReloadAgentsRequest, text: str) -> Reloaded:
         """Reload, take the text, or compare. Raises RegistryFileError, RoutingError."""
-        if not text:
-            return await self._source.reload(validate_only=request.validate_only)
-        if request.validate_only:
+        expected = request.expected_registry_version
+        if text and request.validate_only:
             return await self._source.compare(text)
         try:
-            return await self._source.take(text, request.expected_registry_version)
+            if text:
+                return await self._source.take(text, expected)
+            return await self._source.reload(
+                validate_only=request.validate_only,
+                expected_version=expected,
+                expected_file_version=request.expected_file_version,
+            )
+        except OtherInFile as error:
+            field = "expected_file_version"
+            raise state_changed(field, request.expected_file_version, error.version) from error
         except OtherInForce as error:
             raise RoutingError(
                 Reason.REVISION_MISMATCH,
                 f'registry "{error.version}" is in force, and the request expected '
-                f'"{request.expected_registry_version}"; compare the candidate with it again',
+                f'"{request.expected_registry_version}"; try it again',
                 metadata={"registry_version": error.version},
             ) from error
         except FormatRefused as error:
@@ -182,8 +195,9 @@ def _check(checks: FieldChecks, request: pb.ReloadAgentsRequest) -> None:
     checks.text("expected_registry_version", request.expected_registry_version, VERSION_BYTES_MAX)
     if request.candidate and request.registry:
         checks.refuse("registry", "was sent with a candidate; send one of the two")
-    if request.expected_registry_version and not request.candidate:
-        checks.refuse("expected_registry_version", "is only for a candidate")
+    checks.text("expected_file_version", request.expected_file_version, VERSION_BYTES_MAX)
+    if request.expected_file_version and (request.candidate or request.registry):
+        checks.refuse("expected_file_version", "is only for the server's own file")
     if not request.validate_only:
         for name in ("registry", "with_sessions", "tenant"):
             if getattr(request, name):

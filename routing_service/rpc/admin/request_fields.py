@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
-from routing_service.core.errors import invalid_field
+from routing_service.core.errors import Reason, RoutingError, invalid_field
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.request_checks import FieldChecks
 from routing_service.sessions.audit_log import Operator
@@ -44,6 +44,21 @@ def check_user(
     if not request.user_id:
         checks.refuse("user_id", "is required; name the user")
     checks.user("user_id", request.user_id)
+
+
+def check_expected(field: str, expected: str | int, actual: str | int) -> None:
+    """Raise STATE_CHANGED unless something is still as the operator has read it."""
+    if expected != actual:
+        raise state_changed(field, expected, actual)
+
+
+def state_changed(field: str, expected: str | int, actual: str | int) -> RoutingError:
+    """Return the error for something that is not as the operator has read it."""
+    return RoutingError(
+        Reason.STATE_CHANGED,
+        f'{field} is "{expected}" and "{actual}" is found now; read it again and decide again',
+        metadata={"field": field, "expected": str(expected), "actual": str(actual)},
+    )
 
 
 def check_times(

@@ -18,14 +18,19 @@ from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.session import SessionState, Task
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.admin.audit_records import read_refusals, records_of, refusal_record
-from routing_service.rpc.admin.request_fields import check_user, operator_of, tenant_of
+from routing_service.rpc.admin.request_fields import (
+    check_expected,
+    check_user,
+    operator_of,
+    tenant_of,
+)
 from routing_service.rpc.admin.sessions import READ_MAX, summary
 from routing_service.rpc.admin.unreadable import unreadable
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.claim_mapping import note_out
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
-from routing_service.sessions.audit_log import user_target
+from routing_service.sessions.audit_log import Operator, user_target
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention, owner_unknown
@@ -142,6 +147,7 @@ class UserDataCalls:
         checks.text("reason", request.reason, REASON_BYTES_MAX)
         checks.done()
         operator = operator_of(caller, record)
+        await self._check_erasure(operator, tenant, request)
         if not request.validate_only:
             await self._handler.audit.act(
                 operator,
@@ -166,6 +172,24 @@ class UserDataCalls:
             response.erase_time.CopyFrom(pm.timestamp(self._clock_us()))
         return RpcAnswer(response.SerializeToString())
 
+    async def _check_erasure(
+        self, operator: Operator, tenant: str, request: pb.EraseUserRequest
+    ) -> None:
+        """Raise STATE_CHANGED if a user has not what the operator expects to erase."""
+        expected = [
+            (name, getattr(request, name))
+            for name in ("expected_sessions", "expected_turns")
+            if request.HasField(name)
+        ]
+        if not expected:
+            return
+        found = await self._retention.erase_user(
+            tenant, request.user_id, by=operator, validate_only=True
+        )
+        actual = {"expected_sessions": found.sessions, "expected_turns": found.turns}
+        for name, value in expected:
+            check_expected(name, value, actual[name])
+
     async def purge_sessions(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Remove sessions that have not changed since a time."""
         request = parse(pb.PurgeSessionsRequest, data)
@@ -184,6 +208,12 @@ class UserDataCalls:
         if before_us > self._clock_us():
             raise invalid_field("update_time_before", "is in the future; give a time in the past")
         operator = operator_of(caller, record)
+        sessions_max = request.sessions_max or PURGE_SESSIONS_DEFAULT
+        if request.HasField("expected_sessions"):
+            found = await self._retention.purge(
+                tenant, before_us, by=operator, sessions_max=sessions_max, validate_only=True
+            )
+            check_expected("expected_sessions", request.expected_sessions, found.sessions)
         if not request.validate_only:
             before = pm.timestamp(before_us).ToJsonString()
             of_all = tenant == ALL_TENANTS
@@ -198,7 +228,7 @@ class UserDataCalls:
             tenant,
             before_us,
             by=operator,
-            sessions_max=request.sessions_max or PURGE_SESSIONS_DEFAULT,
+            sessions_max=sessions_max,
             reason=request.reason,
             validate_only=request.validate_only,
         )

@@ -11,6 +11,7 @@ from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
 from routing_service.core import events as ev
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
@@ -33,7 +34,7 @@ INBOX_PAGE_MAX: Final = 100
 SCANNED_MAX: Final = 1_000
 """Entries that one call looks at: a page may be short, and more may follow."""
 
-CLAIM_FINGERPRINT: Final = Fingerprint(("agent_id", "claimant", "take_over"))
+CLAIM_FINGERPRINT: Final = Fingerprint(("agent_id", "claimant", "take_over", "reason"))
 RELEASE_FINGERPRINT: Final = Fingerprint(("agent_id", "claimant"))
 
 
@@ -122,7 +123,9 @@ class PeopleCalls:
     async def claim_turn(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Claim a conversation for the person who calls."""
         request = parse(pb.ClaimTurnRequest, data)
-        request_id, agent_id = self._check(caller, request)
+        checks = FieldChecks()
+        checks.text("reason", request.reason, REASON_BYTES_MAX)
+        request_id, agent_id = self._check(checks, caller, request)
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
             method="ClaimTurn",
@@ -133,7 +136,9 @@ class PeopleCalls:
             trace_id=record.trace_id,
             expected_revision=pm.expected_revision(request),
         )
-        command = cmd.ClaimTurn(request_id, agent_id, request.claimant, request.take_over)
+        command = cmd.ClaimTurn(
+            request_id, agent_id, request.claimant, request.take_over, request.reason
+        )
         identify(record, call)
         record.agent_id = agent_id
         handled = await self._handler.handle(call, command, self._claim_out)
@@ -157,7 +162,7 @@ class PeopleCalls:
     async def release_turn(self, caller: Caller, data: bytes, record: CallRecord) -> RpcAnswer:
         """Give a claim up."""
         request = parse(pb.ReleaseTurnRequest, data)
-        request_id, agent_id = self._check(caller, request)
+        request_id, agent_id = self._check(FieldChecks(), caller, request)
         call = Call(
             key=SessionKey(caller.tenant, request.session_id),
             method="ReleaseTurn",
@@ -191,15 +196,18 @@ class PeopleCalls:
         return Answer(response.SerializeToString())
 
     def _check(
-        self, caller: Caller, request: pb.ClaimTurnRequest | pb.ReleaseTurnRequest
+        self,
+        checks: FieldChecks,
+        caller: Caller,
+        request: pb.ClaimTurnRequest | pb.ReleaseTurnRequest,
     ) -> tuple[str, str]:
         """Return the request's id and its agent's, and fill in the claimant.
 
         The claimant is filled in before the fingerprint is taken, so that another person cannot get
-        the answer by repeating the request. Raises INVALID_FIELD, OWNER_MISMATCH.
+        the answer by repeating the request. checks: already has those of one call's own fields.
+        Raises INVALID_FIELD, OWNER_MISMATCH.
         """
         registry = self._handler.registry
-        checks = FieldChecks()
         checks.session("session_id", request.session_id, required=True)
         checks.user("user_id", request.user_id)
         checks.agent("agent_id", request.agent_id, registry, required=True)

@@ -1828,6 +1828,8 @@ class EraseUserRequest(google.protobuf.message.Message):
     USER_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    EXPECTED_SESSIONS_FIELD_NUMBER: builtins.int
+    EXPECTED_TURNS_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
     user_id: builtins.str
@@ -1836,6 +1838,13 @@ class EraseUserRequest(google.protobuf.message.Message):
     """Why, for the audit; do not put personal data here. At most 1 KiB."""
     validate_only: builtins.bool
     """Only return what would be erased. Default false."""
+    expected_sessions: builtins.int
+    """EraseUserResponse.sessions_erased of the trial. If another number is found now: ABORTED,
+    STATE_CHANGED, and nothing is erased. Unset: not checked. Erasures at the same moment may both
+    pass; then each counts only what it erased itself.
+    """
+    expected_turns: builtins.int
+    """The same of turns_erased."""
     def __init__(
         self,
         *,
@@ -1843,8 +1852,15 @@ class EraseUserRequest(google.protobuf.message.Message):
         user_id: builtins.str = ...,
         reason: builtins.str = ...,
         validate_only: builtins.bool = ...,
+        expected_sessions: builtins.int | None = ...,
+        expected_turns: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reason", b"reason", "tenant", b"tenant", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_sessions", b"_expected_sessions", "_expected_turns", b"_expected_turns", "expected_sessions", b"expected_sessions", "expected_turns", b"expected_turns"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_sessions", b"_expected_sessions", "_expected_turns", b"_expected_turns", "expected_sessions", b"expected_sessions", "expected_turns", b"expected_turns", "reason", b"reason", "tenant", b"tenant", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_sessions", b"_expected_sessions"]) -> typing.Literal["expected_sessions"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_turns", b"_expected_turns"]) -> typing.Literal["expected_turns"] | None: ...
 
 Global___EraseUserRequest: typing_extensions.TypeAlias = EraseUserRequest
 
@@ -2064,6 +2080,7 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
     CANDIDATE_FIELD_NUMBER: builtins.int
     WITH_AGENTS_FIELD_NUMBER: builtins.int
     EXPECTED_REGISTRY_VERSION_FIELD_NUMBER: builtins.int
+    EXPECTED_FILE_VERSION_FIELD_NUMBER: builtins.int
     validate_only: builtins.bool
     """Only check the file and return what would change. Default false."""
     reason: builtins.str
@@ -2089,8 +2106,12 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
     with_agents: builtins.bool
     """Also return the agents and the warnings of the registry."""
     expected_registry_version: builtins.str
-    """Only with a candidate: the version that the caller saw in force. If another one is in force:
-    ABORTED, REVISION_MISMATCH, and nothing changes. Empty: not compared.
+    """The version that the caller saw in force: previous_registry_version of the trial. If another one
+    is in force: ABORTED, REVISION_MISMATCH, and nothing changes. Empty: not compared.
+    """
+    expected_file_version: builtins.str
+    """Only without a candidate: registry_version of the trial. If the file has another one now: ABORTED,
+    STATE_CHANGED, and nothing changes. Empty: not compared.
     """
     def __init__(
         self,
@@ -2103,8 +2124,9 @@ class ReloadAgentsRequest(google.protobuf.message.Message):
         candidate: builtins.bytes = ...,
         with_agents: builtins.bool = ...,
         expected_registry_version: builtins.str = ...,
+        expected_file_version: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidate", b"candidate", "expected_registry_version", b"expected_registry_version", "reason", b"reason", "registry", b"registry", "tenant", b"tenant", "validate_only", b"validate_only", "with_agents", b"with_agents", "with_sessions", b"with_sessions"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidate", b"candidate", "expected_file_version", b"expected_file_version", "expected_registry_version", b"expected_registry_version", "reason", b"reason", "registry", b"registry", "tenant", b"tenant", "validate_only", b"validate_only", "with_agents", b"with_agents", "with_sessions", b"with_sessions"]) -> None: ...
 
 Global___ReloadAgentsRequest: typing_extensions.TypeAlias = ReloadAgentsRequest
 
@@ -2764,6 +2786,7 @@ class SetStickinessRequest(google.protobuf.message.Message):
     USERS_PERCENT_FIELD_NUMBER: builtins.int
     FRESH_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    EXPECTED_STATE_VERSION_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all, including future ones: scope
     platform.
@@ -2783,6 +2806,10 @@ class SetStickinessRequest(google.protobuf.message.Message):
     """
     validate_only: builtins.bool
     """Only return what would change. Default false."""
+    expected_state_version: builtins.str
+    """GetStickinessResponse.state_version that the caller has read. If stickiness was switched
+    since: ABORTED, STATE_CHANGED, and nothing is switched. Empty: not checked.
+    """
     @property
     def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Switch off for these agents alone: while one of them is active, messages go to the home agent.
@@ -2799,9 +2826,10 @@ class SetStickinessRequest(google.protobuf.message.Message):
         users_percent: builtins.int = ...,
         fresh: builtins.bool = ...,
         validate_only: builtins.bool = ...,
+        expected_state_version: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_enabled", b"_enabled", "enabled", b"enabled"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "agent_ids", b"agent_ids", "enabled", b"enabled", "fresh", b"fresh", "reason", b"reason", "tenant", b"tenant", "users_percent", b"users_percent", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_enabled", b"_enabled", "agent_ids", b"agent_ids", "enabled", b"enabled", "expected_state_version", b"expected_state_version", "fresh", b"fresh", "reason", b"reason", "tenant", b"tenant", "users_percent", b"users_percent", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_enabled", b"_enabled"]) -> typing.Literal["enabled"] | None: ...
 
 Global___SetStickinessRequest: typing_extensions.TypeAlias = SetStickinessRequest
@@ -2838,6 +2866,7 @@ class GetStickinessResponse(google.protobuf.message.Message):
     SWITCH_TIME_FIELD_NUMBER: builtins.int
     ACTOR_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    STATE_VERSION_FIELD_NUMBER: builtins.int
     enabled: builtins.bool
     """Whether it is on. False also if it is off only for agent_ids or users_percent."""
     users_percent: builtins.int
@@ -2850,6 +2879,8 @@ class GetStickinessResponse(google.protobuf.message.Message):
     """Subject of the caller that switched it. Empty without sign-in."""
     reason: builtins.str
     """The reason that the caller gave."""
+    state_version: builtins.str
+    """Another one after each switch. Opaque."""
     @property
     def agent_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Where it is off for some agents alone."""
@@ -2869,9 +2900,10 @@ class GetStickinessResponse(google.protobuf.message.Message):
         switch_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         actor: builtins.str = ...,
         reason: builtins.str = ...,
+        state_version: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["switch_time", b"switch_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["actor", b"actor", "agent_ids", b"agent_ids", "enabled", b"enabled", "reason", b"reason", "source", b"source", "start_enabled", b"start_enabled", "switch_time", b"switch_time", "users_percent", b"users_percent"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["actor", b"actor", "agent_ids", b"agent_ids", "enabled", b"enabled", "reason", b"reason", "source", b"source", "start_enabled", b"start_enabled", "state_version", b"state_version", "switch_time", b"switch_time", "users_percent", b"users_percent"]) -> None: ...
 
 Global___GetStickinessResponse: typing_extensions.TypeAlias = GetStickinessResponse
 
@@ -2917,6 +2949,7 @@ class PurgeSessionsRequest(google.protobuf.message.Message):
     SESSIONS_MAX_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    EXPECTED_SESSIONS_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     sessions_max: builtins.int
@@ -2927,6 +2960,11 @@ class PurgeSessionsRequest(google.protobuf.message.Message):
     """Only return how many would be removed. Default false."""
     reason: builtins.str
     """Why, for the audit. At most 1 KiB."""
+    expected_sessions: builtins.int
+    """PurgeSessionsResponse.sessions_purged of the trial. If another number is found now: ABORTED,
+    STATE_CHANGED, and nothing is removed. Unset: not checked. Purges at the same moment may both
+    pass; then each counts only what it removed itself.
+    """
     @property
     def update_time_before(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Remove sessions that last changed before this time. In the past. Required: the service never
@@ -2941,9 +2979,11 @@ class PurgeSessionsRequest(google.protobuf.message.Message):
         sessions_max: builtins.int = ...,
         validate_only: builtins.bool = ...,
         reason: builtins.str = ...,
+        expected_sessions: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["update_time_before", b"update_time_before"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["reason", b"reason", "sessions_max", b"sessions_max", "tenant", b"tenant", "update_time_before", b"update_time_before", "validate_only", b"validate_only"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_sessions", b"_expected_sessions", "expected_sessions", b"expected_sessions", "update_time_before", b"update_time_before"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_sessions", b"_expected_sessions", "expected_sessions", b"expected_sessions", "reason", b"reason", "sessions_max", b"sessions_max", "tenant", b"tenant", "update_time_before", b"update_time_before", "validate_only", b"validate_only"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_sessions", b"_expected_sessions"]) -> typing.Literal["expected_sessions"] | None: ...
 
 Global___PurgeSessionsRequest: typing_extensions.TypeAlias = PurgeSessionsRequest
 

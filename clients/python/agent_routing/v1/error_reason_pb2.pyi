@@ -346,6 +346,12 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     Example: "registry file \\"agents.yaml\\" cannot be replaced: its folder is read-only; change the
     file where it comes from, then reload".
     """
+    ERROR_REASON_STATE_CHANGED: _ErrorReason.ValueType  # 44
+    """What an operator's act is about has changed since it was read. Nothing was done.
+
+    Metadata: field (of the request), expected, actual.
+    Example: "expected_sessions is \\"3\\" and \\"2\\" is found now; read it again and decide again".
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: ErrorInfo.reason, with ErrorInfo.domain "agent_routing".
@@ -681,5 +687,11 @@ ERROR_REASON_REGISTRY_READ_ONLY: ErrorReason.ValueType  # 43
 Metadata: file.
 Example: "registry file \\"agents.yaml\\" cannot be replaced: its folder is read-only; change the
 file where it comes from, then reload".
+"""
+ERROR_REASON_STATE_CHANGED: ErrorReason.ValueType  # 44
+"""What an operator's act is about has changed since it was read. Nothing was done.
+
+Metadata: field (of the request), expected, actual.
+Example: "expected_sessions is \\"3\\" and \\"2\\" is found now; read it again and decide again".
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

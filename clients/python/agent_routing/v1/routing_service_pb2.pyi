@@ -2653,6 +2653,7 @@ class ClaimTurnRequest(google.protobuf.message.Message):
     CLAIMANT_FIELD_NUMBER: builtins.int
     TAKE_OVER_FIELD_NUMBER: builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required."""
     user_id: builtins.str
@@ -2675,6 +2676,8 @@ class ClaimTurnRequest(google.protobuf.message.Message):
     """The revision that the caller expects; if the session has another one: ABORTED,
     REVISION_MISMATCH. Unset: not checked.
     """
+    reason: builtins.str
+    """Why, for the audit: SessionEvent.claimed has it. At most 1 KiB."""
     def __init__(
         self,
         *,
@@ -2685,9 +2688,10 @@ class ClaimTurnRequest(google.protobuf.message.Message):
         claimant: builtins.str = ...,
         take_over: builtins.bool = ...,
         expected_revision: builtins.int | None = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "claimant", b"claimant", "expected_revision", b"expected_revision", "request_id", b"request_id", "session_id", b"session_id", "take_over", b"take_over", "user_id", b"user_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "claimant", b"claimant", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "take_over", b"take_over", "user_id", b"user_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___ClaimTurnRequest: typing_extensions.TypeAlias = ClaimTurnRequest

@@ -1807,12 +1807,15 @@ class Claimed(google.protobuf.message.Message):
     CLAIMANT_FIELD_NUMBER: builtins.int
     TAKEN_FROM_FIELD_NUMBER: builtins.int
     EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
     claimant: builtins.str
     """The person."""
     taken_from: builtins.str
     """The person from whom it was taken over. Empty if it was not claimed; the same person if a claim
     was extended.
     """
+    reason: builtins.str
+    """Why, as the person gave it."""
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent of kind human that has the conversation."""
@@ -1828,9 +1831,10 @@ class Claimed(google.protobuf.message.Message):
         claimant: builtins.str = ...,
         taken_from: builtins.str = ...,
         expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent", "expire_time", b"expire_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "claimant", b"claimant", "expire_time", b"expire_time", "taken_from", b"taken_from"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "claimant", b"claimant", "expire_time", b"expire_time", "reason", b"reason", "taken_from", b"taken_from"]) -> None: ...
 
 Global___Claimed: typing_extensions.TypeAlias = Claimed
 

@@ -20,6 +20,7 @@ import java.util.function.Function;
  *                          LeaseLost  StoreFormat  ApprovalDecided  Claimed  NothingToClaim
  *                          TasksOpen  ReplayRunning  RegistryReadOnly
  *   RevisionMismatch
+ *   StateChanged
  *   RequestIdReused
  *   DeadlineExceeded
  *   Unauthenticated
@@ -85,6 +86,7 @@ public class RoutingException extends CallException {
       case "REPLAY_RUNNING" -> ReplayRunning::new;
       case "UNKNOWN_REPLAY" -> UnknownReplay::new;
       case "REGISTRY_READ_ONLY" -> RegistryReadOnly::new;
+      case "STATE_CHANGED" -> StateChanged::new;
       default -> null;
     };
   }
@@ -486,6 +488,18 @@ public class RoutingException extends CallException {
     /** Returns the revision of the session; empty if the error does not say. */
     public OptionalLong actual() {
       return number("revision");
+    }
+  }
+
+  /**
+   * What an operator's act is about has changed since it was read. Nothing was done.
+   *
+   * <p>Code ABORTED. Remedy: Read the state again, or try the act again with validate_only, and
+   * decide again.
+   */
+  public static final class StateChanged extends RoutingException {
+    StateChanged(Failure failure) {
+      super(failure);
     }
   }
 
