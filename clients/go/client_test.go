@@ -42,6 +42,7 @@ type scripted struct {
 	tokens   []string
 	route    func(ctx context.Context, attempt int) (*v1.RouteResponse, error)
 	watch    func(*v1.WatchSessionRequest, grpc.ServerStreamingServer[v1.WatchSessionResponse]) error
+	together int // answers in one message of a stream, for clients that take more
 }
 
 func (s *scripted) Route(ctx context.Context, request *v1.RouteRequest) (*v1.RouteResponse, error) {
@@ -61,6 +62,7 @@ func (s *scripted) Route(ctx context.Context, request *v1.RouteRequest) (*v1.Rou
 }
 
 func (s *scripted) RouteStream(stream grpc.BidiStreamingServer[v1.RouteStreamRequest, v1.RouteStreamResponse]) error {
+	var held []*v1.RouteStreamResponse
 	for {
 		message, err := stream.Recv()
 		if err != nil {
@@ -76,9 +78,15 @@ func (s *scripted) RouteStream(stream grpc.BidiStreamingServer[v1.RouteStreamReq
 		if err != nil {
 			answer.Result = &v1.RouteStreamResponse_Error{Error: status.Convert(err).Proto()}
 		}
-		if stream.Send(answer) != nil {
+		held = append(held, answer)
+		if message.GetTakesMore() && len(held) < s.together {
+			continue
+		}
+		held[0].More = held[1:]
+		if stream.Send(held[0]) != nil {
 			return nil
 		}
+		held = nil
 	}
 }
 
@@ -382,6 +390,35 @@ func TestManyGoroutinesShareAStream(t *testing.T) {
 	}
 	group.Wait()
 	if count := len(service.asked()); count != 500 {
+		t.Error(count)
+	}
+}
+
+func TestAnswersThatComeTogetherGoEachToItsMessage(t *testing.T) {
+	service := &scripted{together: 6, route: func(_ context.Context, attempt int) (*v1.RouteResponse, error) {
+		if attempt == 4 {
+			return nil, refusal(codes.InvalidArgument, agentrouting.InvalidField, nil)
+		}
+		return nil, nil
+	}}
+	stream := open(t, serve(t, service)).Stream()
+	defer stream.Close()
+	var pending []*agentrouting.Pending
+	for number := range 6 {
+		request := &v1.RouteRequest{Text: fmt.Sprint("message ", number)}
+		pending = append(pending, stream.Send(t.Context(), request))
+	}
+	for number, message := range pending {
+		turn, err := message.Wait()
+		if number == 3 {
+			if !errors.Is(err, agentrouting.InvalidField) {
+				t.Error(turn, err)
+			}
+		} else if text := fmt.Sprint("message ", number); err != nil || turn.GetDispatch().GetText() != text {
+			t.Error(number, turn, err)
+		}
+	}
+	if count := len(service.asked()); count != 6 {
 		t.Error(count)
 	}
 }

@@ -107,7 +107,8 @@ func (s *RouteStream) Send(ctx context.Context, request *v1.RouteRequest, option
 	call := s.client.newCall(ctx, "RouteStream", request)
 	ctx, cancel := context.WithDeadline(ctx, call.deadline)
 	pending := &Pending{done: make(chan struct{})}
-	message := &streamed{call: call, message: &v1.RouteStreamRequest{Route: request}}
+	// Several answers in one message take both sides less time.
+	message := &streamed{call: call, message: &v1.RouteStreamRequest{Route: request, TakesMore: true}}
 	failure := s.add(ctx, message)
 	go func() {
 		defer close(pending.done)
@@ -283,6 +284,9 @@ func (s *RouteStream) oneConnection() error {
 			return err
 		}
 		s.received(response)
+		for _, more := range response.GetMore() {
+			s.received(more)
+		}
 	}
 }
 

@@ -44,7 +44,8 @@ class Outbox implements AsyncIterable<RouteStreamRequest> {
   #ended = false;
 
   push(request: RouteRequest): void {
-    this.#unsent.push(create(RouteStreamRequestSchema, { route: request }));
+    // Several answers in one message take both sides less time.
+    this.#unsent.push(create(RouteStreamRequestSchema, { route: request, takesMore: true }));
     this.#wake?.();
   }
 
@@ -287,7 +288,9 @@ export class RouteStream {
       });
       for await (const response of stream) {
         this.#breaks = 0;
-        this.#waiting.get(response.requestId)?.resolve(response);
+        for (const answer of [response, ...response.more]) {
+          this.#waiting.get(answer.requestId)?.resolve(answer);
+        }
       }
       return undefined;
     } catch (failure) {

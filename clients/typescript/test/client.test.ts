@@ -576,6 +576,38 @@ describe("a stream", () => {
     assert.equal(service.received.length, 1, "one stream carried them all");
   });
 
+  test("gives answers that come together each to its message", async () => {
+    service.will("RouteStream", async function* (requests) {
+      const held = [];
+      for await (const { route, takesMore } of requests) {
+        const refused = { code: Code.InvalidArgument, message: "bad text" };
+        held.push(
+          route.text === "bad"
+            ? create(RouteStreamResponseSchema, {
+                requestId: route.requestId,
+                result: { case: "error", value: refused },
+              })
+            : answer(route),
+        );
+        const [first, ...more] = held;
+        if (first === undefined || (takesMore && held.length < 6)) continue;
+        first.more = more;
+        yield first;
+        held.length = 0;
+      }
+    });
+    const stream = made().stream();
+    const texts = ["0", "1", "2", "bad", "4", "5"];
+    const settled = await Promise.allSettled(texts.map((text) => stream.route({ text })));
+    assert.deepEqual(
+      settled.map((each) => (each.status === "fulfilled" ? each.value.text : "refused")),
+      ["0", "1", "2", "refused", "4", "5"],
+    );
+    const [, , , bad] = settled;
+    assert.ok(bad?.status === "rejected" && bad.reason instanceof InvalidRequest);
+    await stream.close();
+  });
+
   test("sends again what was not answered, under the same ids and in order", async () => {
     const seen: string[][] = [[], []];
     service.will(

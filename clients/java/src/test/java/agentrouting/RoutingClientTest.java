@@ -74,6 +74,8 @@ class RoutingClientTest {
     final List<String> tokens = Collections.synchronizedList(new ArrayList<>());
     final List<Long> watchedAfter = Collections.synchronizedList(new ArrayList<>());
     volatile IntFunction<Throwable> script = attempt -> null;
+    /** Answers in one message of a stream, for clients that take more. */
+    volatile int together;
 
     @Override
     public <Q, A> ServerCall.Listener<Q> interceptCall(
@@ -101,17 +103,25 @@ class RoutingClientTest {
     @Override
     public StreamObserver<RouteStreamRequest> routeStream(StreamObserver<RouteStreamResponse> out) {
       return new StreamObserver<>() {
+        private final List<RouteStreamResponse> held = new ArrayList<>();
+
         @Override
         public void onNext(RouteStreamRequest message) {
           RouteRequest request = message.getRoute();
           Throwable failure = take(request);
           var answer = RouteStreamResponse.newBuilder().setRequestId(request.getRequestId());
           if (failure == null) {
-            out.onNext(answer.setRoute(echo(request)).build());
+            held.add(answer.setRoute(echo(request)).build());
           } else if (Status.fromThrowable(failure).getCode() == Status.Code.ABORTED) {
             out.onError(failure);
+            return;
           } else {
-            out.onNext(answer.setError(StatusProto.fromThrowable(failure)).build());
+            held.add(answer.setError(StatusProto.fromThrowable(failure)).build());
+          }
+          if (!message.getTakesMore() || held.size() >= together) {
+            RouteStreamResponse first = held.remove(0);
+            out.onNext(first.toBuilder().addAllMore(held).build());
+            held.clear();
           }
         }
 
@@ -436,6 +446,32 @@ class RoutingClientTest {
     }
     assertEquals(500, service.requests.size());
     assertEquals("message 499", service.requests.get(499).getText());
+  }
+
+  @Test
+  void answersThatComeTogetherGoEachToItsMessage() {
+    service.together = 6;
+    service.script =
+        attempt ->
+            attempt == 4
+                ? refusal(Status.Code.INVALID_ARGUMENT, "INVALID_FIELD", Map.of(), null)
+                : null;
+    try (RouteStream stream = open(builder()).stream()) {
+      List<CompletableFuture<RouteResult>> coming = new ArrayList<>();
+      for (int number = 0; number < 6; number++) {
+        coming.add(stream.send(HELLO.toBuilder().setText("message " + number).build()));
+      }
+      for (int number = 0; number < 6; number++) {
+        CompletableFuture<RouteResult> one = coming.get(number);
+        if (number == 3) {
+          var failure = assertThrows(CompletionException.class, one::join);
+          assertEquals(RoutingException.InvalidField.class, failure.getCause().getClass());
+        } else {
+          assertEquals("message " + number, one.join().dispatch().orElseThrow().getText());
+        }
+      }
+    }
+    assertEquals(6, service.requests.size());
   }
 
   @Test
