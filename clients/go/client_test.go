@@ -190,6 +190,22 @@ func TestACallRefusedUnreadIsSentAgain(t *testing.T) {
 	}
 }
 
+func TestACallWhoseStreamEndedWithoutAStatusIsSentAgain(t *testing.T) {
+	// As grpc-go says it of a proxy whose server was killed.
+	for _, words := range []string{"server closed the stream without sending trailers", "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"} {
+		service := &scripted{route: func(_ context.Context, attempt int) (*v1.RouteResponse, error) {
+			if attempt == 1 {
+				return nil, status.Error(codes.Internal, words)
+			}
+			return nil, nil
+		}}
+		turn, err := open(t, serve(t, service)).Route(t.Context(), &v1.RouteRequest{Text: "hello"})
+		if err != nil || turn.Degraded || len(service.asked()) != 2 {
+			t.Error(words, turn, err, len(service.asked()))
+		}
+	}
+}
+
 func TestAnOverloadWithItsReasonIsAnAnswer(t *testing.T) {
 	service := &scripted{route: func(context.Context, int) (*v1.RouteResponse, error) {
 		return nil, refusal(codes.ResourceExhausted, agentrouting.Overloaded, nil, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})

@@ -172,6 +172,9 @@ func withoutDetails(e *RoutingError, target string) {
 		tried = fmt.Sprintf(", after %d attempts", e.Attempts)
 	}
 	words := e.Message
+	if e.wasCutShort() {
+		e.Code = codes.Unavailable
+	}
 	switch {
 	case e.Code == codes.Unavailable && strings.Contains(words, unhealthy):
 		e.Reason = StoreUnavailable
@@ -188,6 +191,13 @@ func withoutDetails(e *RoutingError, target string) {
 	case e.isRefusedUnread():
 		e.Message = fmt.Sprintf("%q has more calls than it can answer and refused this one%s; repeat it later with the same request_id", target, tried)
 	}
+}
+
+// wasCutShort tells whether a stream ended without a status: a proxy whose server is gone ends it so,
+// or resets it. The service did not answer, as after any lost connection.
+func (e *RoutingError) wasCutShort() bool {
+	return (e.Code == codes.Internal || e.Code == codes.Unknown) &&
+		(strings.Contains(e.Message, "without sending trailers") || strings.Contains(e.Message, "terminated by RST_STREAM"))
 }
 
 // isRefusedUnread tells whether a server over its limits refused the call unread. Such a server

@@ -322,15 +322,25 @@ async def test_a_message_above_the_channels_limit_is_too_large(service, connect)
     assert "send large items by uri" in error.message
 
 
-def test_a_call_that_grpc_broke_off_itself_counts_as_unanswered():
-    """grpc.aio reports a connection that is lost during a write as an internal error."""
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        # grpc.aio reports a connection that is lost during a write as an internal error.
+        ("INTERNAL", "Internal error from Core"),
+        # A proxy whose server was killed ends the stream without a status, or resets it.
+        ("UNKNOWN", "Stream removed (Data frame with END_STREAM flag received)"),
+        ("INTERNAL", "Received RST_STREAM with error code 2"),
+    ],
+)
+def test_a_call_that_was_broken_off_counts_as_unanswered(code, words):
+    """The service did not answer; the call is repeated."""
 
     class BrokenOff(grpc.RpcError):
         def code(self):
-            return grpc.StatusCode.INTERNAL
+            return grpc.StatusCode[code]
 
         def details(self):
-            return "Internal error from Core"
+            return words
 
         def trailing_metadata(self):
             return None

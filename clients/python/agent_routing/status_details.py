@@ -34,6 +34,10 @@ BROKEN_OFF: Final = "Internal error from Core"
 """The text of grpc.aio, with INTERNAL, for a connection that was lost while a message was sent. The
 service did not answer, and the call is repeated as after any lost connection."""
 
+CUT_SHORT: Final = ("Stream removed", "Received RST_STREAM")
+"""How gRPC's text begins, with UNKNOWN or INTERNAL, for a stream that ended without a status: a
+proxy whose server is gone ends it so. Also a lost connection."""
+
 
 UNHEALTHY: Final = "backend unhealthy"
 """What grpc says, under UNAVAILABLE, where every replica reports by its health service that it
@@ -135,6 +139,11 @@ def _details(
     return info, violations, retry_after
 
 
+def _was_cut_short(code: grpc.StatusCode, words: str) -> bool:
+    lost = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
+    return code in lost and words.startswith(CUT_SHORT)
+
+
 def _without_details(
     code: grpc.StatusCode,
     words: str,
@@ -146,7 +155,7 @@ def _without_details(
 ) -> tuple[type[RoutingError], str]:
     """Return class and message of a failure without details from the service."""
     tried = "" if attempts == 1 else f", after {attempts} attempts"
-    if code is grpc.StatusCode.UNAVAILABLE or words == BROKEN_OFF:
+    if code is grpc.StatusCode.UNAVAILABLE or words == BROKEN_OFF or _was_cut_short(code, words):
         kind: type[RoutingError] = ERRORS_BY_CODE[grpc.StatusCode.UNAVAILABLE]
         message = f'{method}: "{target}" cannot be reached{tried}; is it running there? ({words})'
     elif code is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -120,6 +120,11 @@ final class Failure {
       // answer, and the call is repeated as after any lost connection.
       failure.code = Status.Code.UNAVAILABLE;
     }
+    boolean wasCutShort = words.contains("unexpected EOS") || words.contains("Received Rst Stream");
+    if (failure.code == Status.Code.INTERNAL && wasCutShort) {
+      // A stream that ended without a status: a proxy whose server is gone ends it so, or resets it.
+      failure.code = Status.Code.UNAVAILABLE;
+    }
     if (failure.code == Status.Code.UNAVAILABLE && words.startsWith(UNHEALTHY)) {
       failure.reason = "STORE_UNAVAILABLE";
       failure.retryAfter = UNHEALTHY_RETRY_AFTER;

@@ -267,6 +267,20 @@ class RoutingClientTest {
     assertEquals(2, service.requests.size());
   }
 
+  /** As gRPC says it of a proxy whose server was killed. */
+  @Test
+  void aCallWhoseStreamEndedWithoutAStatusIsSentAgain() {
+    service.script =
+        attempt ->
+            attempt == 1
+                ? Status.INTERNAL
+                    .withDescription("Received unexpected EOS on empty DATA frame from server")
+                    .asException()
+                : null;
+    assertFalse(open(builder()).route(HELLO).degraded());
+    assertEquals(2, service.requests.size());
+  }
+
   @Test
   void anOverloadWithItsReasonIsAnAnswer() {
     service.script =
