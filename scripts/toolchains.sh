@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs the programs that tests run, where they are missing: for the clients of other languages Go,
-# a JDK with Maven, Node.js with npm, Chromium; for the files in deploy/ Prometheus, Helm and what builds
-# an image; for the workflows actionlint. Says what it found.
+# a JDK with Maven, Node.js with npm, Chromium; for the files in deploy/ Prometheus, HAProxy, Helm and
+# what builds an image; for the workflows actionlint. Says what it found.
 #
-#   scripts/toolchains.sh [go|java|node|chromium|prometheus|image|helm|actionlint]...      by default all
+#   scripts/toolchains.sh [go|java|node|chromium|prometheus|haproxy|image|helm|actionlint]...      by default all
 #
 # Works on a bare Debian 12 or newer: everything comes from the distribution's own packages, and a Go
 # that those are too old for from the module proxy, which go itself asks and whose checksums it
@@ -98,15 +98,16 @@ install_missing() {
     node) install_node ;;
     chromium) install_packages chromium ;;
     prometheus) install_packages prometheus ;;
+    haproxy) install_packages haproxy ;;
     # buildah recommends crun, which refuses hosts with both versions of cgroups.
     image) install_packages buildah mmdebstrap runc ;;
     helm) install_with_go "helm.sh/helm/v3/cmd/helm@$helm_version" ;;
     actionlint) install_with_go "github.com/rhysd/actionlint/cmd/actionlint@$actionlint_version" ;;
-    *) fail "\"$1\" is not a toolchain: go, java, node, chromium, prometheus, image, helm or actionlint" ;;
+    *) fail "\"$1\" is not a toolchain: go, java, node, chromium, prometheus, haproxy, image, helm or actionlint" ;;
     esac
 }
 
-[ $# -gt 0 ] || set -- go java node chromium prometheus image helm actionlint
+[ $# -gt 0 ] || set -- go java node chromium prometheus haproxy image helm actionlint
 for name in "$@"; do
     found "$name" && continue
     install_missing "$name"

@@ -177,6 +177,14 @@ def _prometheus() -> Toolchain:
     return Toolchain("prometheus", version, {"prometheus": program})
 
 
+def _haproxy() -> Toolchain:
+    # Debian's is where only root's path leads.
+    program = _program("haproxy", Path("/usr/sbin"))
+    version = _version(program, "-v")
+    _new_enough("haproxy", version, HAPROXY_OLDEST)
+    return Toolchain("haproxy", version, {"haproxy": program})
+
+
 def _image() -> Toolchain:
     """What scripts/image.py runs."""
     buildah = _program("buildah")
@@ -202,6 +210,7 @@ CHROMIUM_OLDEST = (120,)
 BUILDAH_OLDEST = (1, 28)  # Debian 12's.
 HELM_OLDEST = (3, 14)  # Older ones do not know --kube-version 1.30's objects.
 ACTIONLINT_OLDEST = (1, 7)
+HAPROXY_OLDEST = (2, 6)  # Debian 12's; http-after-response and jwt_payload_query are older.
 PROMETHEUS_OLDEST = (2, 42)  # Debian 12's; exemplars came with 2.26.
 
 PROBES: Mapping[str, Callable[[], Toolchain]] = {
@@ -210,6 +219,7 @@ PROBES: Mapping[str, Callable[[], Toolchain]] = {
     "node": _node,
     "chromium": _chromium,
     "prometheus": _prometheus,
+    "haproxy": _haproxy,
     "image": _image,
     "helm": lambda: _go_program("helm", HELM_OLDEST, "version", "--short"),
     "actionlint": lambda: _go_program("actionlint", ACTIONLINT_OLDEST, "-version"),

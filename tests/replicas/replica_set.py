@@ -1,7 +1,8 @@
 """Several `agent-routing serve` processes on one store, which can be killed and restarted.
 
 Owns the processes, their addresses (a unix socket, the same after each start, since another process
-could take a free port) and their logs. It ends only the processes that it started.
+could take a free port; another one if options say so) and their logs. It ends only the processes
+that it started.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ class Replica:
     folder: Path
     store_url: str
     registry: Path
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of `agent-routing serve`, and other values of those below."""
     starts: int = 0
     process: asyncio.subprocess.Process | None = None
 
@@ -46,7 +49,7 @@ class Replica:
     @property
     def address(self) -> str:
         """Its address, as a gRPC target."""
-        return f"unix:{self.path}"
+        return self.options.get("listen") or f"unix:{self.path}"
 
     @property
     def log(self) -> str:
@@ -62,6 +65,7 @@ class Replica:
             "store": self.store_url,
             "agents": self.registry,
             "log_level": "warning",
+            **self.options,
         }
         with (self.folder / f"log-{self.number}").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
