@@ -149,7 +149,8 @@ class ReplySpec:
                  no_argument; refused (detail: the rules' names); unknown_task and no_argument also
                  have what tasks has
     history      done (agent_ids: agents that have answered, in the order of their first turns;
-                 counts: the turns of each), none_answered
+                 counts: the turns of each), none_answered; detail: ``NUMBER:TASK_ID`` for each
+                 parked task
     help         done; detail: commands that this user has no use for
     any          disabled
     ""           stays (agent_id: the agent the user is still with): a suggestion was declined;

@@ -80,6 +80,17 @@ def has_own_history(state: SessionState, task_id: str) -> bool:
     )
 
 
+def task_of_next(state: SessionState) -> str | None:
+    """Return the task whose turns alone a message without task_id is read with.
+
+    None: all turns of the session. "": none, because the message begins a task next to others.
+    """
+    task = state.open_task
+    if task is None:
+        return "" if apart_of(state).parked else None
+    return task.task_id if has_own_history(state, task.task_id) else None
+
+
 def with_own_history(events: tuple[ev.Event, ...], state: SessionState) -> tuple[ev.Event, ...]:
     """Note in the events of a change what their dispatches are sent with: a repeat gets the same.
 

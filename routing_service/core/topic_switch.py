@@ -30,6 +30,7 @@ from routing_service.core.handoff_rules import (
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.route_lines import RouteLine
 from routing_service.core.session import SessionState
+from routing_service.core.strand_fold import task_of_next
 from routing_service.core.vocabulary import (
     HandoffMode,
     Initiator,
@@ -44,7 +45,10 @@ written then mostly goes with that message."""
 
 
 class TopicInquiry(msgspec.Struct, frozen=True):
-    """What topic detection is asked about a message, apart from the conversation so far."""
+    """What topic detection is asked about a message, apart from the conversation so far.
+
+    task_id: only the turns of this task are the conversation; see strand_fold.task_of_next().
+    """
 
     active_agent_id: str
     is_locked: bool
@@ -52,6 +56,7 @@ class TopicInquiry(msgspec.Struct, frozen=True):
     channel: str
     entitlements: tuple[str, ...]
     is_turn_open: bool = False
+    task_id: str | None = None
 
 
 class TopicEffect(msgspec.Struct, frozen=True):
@@ -120,6 +125,8 @@ def inquiry(draft: Draft, line: RouteLine, *, mid_task: bool) -> TopicInquiry | 
         channel=state.channel,
         entitlements=state.entitlements,
         is_turn_open=_is_turn_open(state),
+        # Most sessions never have two tasks open.
+        task_id=task_of_next(state) if state.has_work else None,
     )
 
 

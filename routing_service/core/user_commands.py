@@ -335,6 +335,9 @@ def _history(draft: Draft, asked: CommandCase) -> CommandAnswer:
         "done" if counts else "none_answered",
         agent_ids=tuple(counts),
         counts=tuple(counts.values()),
+        detail=tuple(
+            f"{strand.number}:{strand.task_id}" for strand in apart_of(draft.state).parked
+        ),
     )
     return CommandAnswer(reply)
 

@@ -18,6 +18,7 @@ from routing_service.core.inbox import find_live, find_waiting, place_of, waitin
 from routing_service.core.people import turns_of_person
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState
+from routing_service.core.strand_fold import seen_from
 from routing_service.sessions.calls import Call
 from routing_service.sessions.dispatch_history import DispatchHistory
 from routing_service.sessions.inbox_entries import entry_at, place_at
@@ -53,15 +54,15 @@ class HeldTurn(msgspec.Struct, frozen=True):
 
 
 class WaitingConversation(msgspec.Struct, frozen=True):
-    """A session that waits in an inbox, with the requests that wait in it, the oldest first.
+    """A task that waits in an inbox, with the requests that wait in it, the oldest first.
 
-    is_claimable: a person has the conversation; not of agents, nor of a task that is parked.
+    state: the session, as it is seen from the task. is_with_person: a person has the task.
     """
 
     key: SessionKey
     state: SessionState
     requests: list[tuple[DispatchPlan, ev.MessageRouted | None]]
-    is_claimable: bool
+    is_with_person: bool
 
 
 class InboxTurns:
@@ -130,15 +131,20 @@ class InboxTurns:
                     return None
                 state = view(state, registry, self._clock_us())
                 turns = turns_of_person(state, registry)
-                is_parked = all(place_of(turn) != place for turn in turns)
-                if is_parked:
+                is_with_person = any(place_of(turn) == place for turn in turns)
+                if not is_with_person:
                     turn = find_waiting(state, place)
                     turns = (turn,) if turn is not None else ()
+                    # A parked task has a claim and requests of its own.
+                    parked = seen_from(state, turn.task_id) if turn is not None else state
+                    is_with_person = turn in turns_of_person(parked, registry)
+                    if is_with_person:
+                        state, turns = parked, turns_of_person(parked, registry)
                 requests = [await self._reads.open_dispatch(key, turn) for turn in turns]
         except (StoreCorrupt, SchemaTooNew) as error:
             _log.warning("inbox_entry_not_read", session_id=entry.session_id, error=str(error))
             return None
-        return WaitingConversation(key, state, requests, is_claimable=not is_parked)
+        return WaitingConversation(key, state, requests, is_with_person=is_with_person)
 
     async def list(
         self, tenant: str, queue: str, after: QueueEntry | None, count: int

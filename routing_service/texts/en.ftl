@@ -117,6 +117,8 @@ history-none = Nobody has answered you in this conversation yet.
 history-latest = Your latest messages, and who had them:
 history-message = - “{ $text }”: { $agents }
 history-message-plain = - a message without text: { $agents }
+history-message-task = - “{ $text }” (task { $number }): { $agents }
+history-message-plain-task = - a message without text (task { $number }): { $agents }
 
 ## /tasks and /task
 

@@ -106,6 +106,8 @@ history-none = Todavía no te ha respondido nadie en esta conversación.
 history-latest = Tus últimos mensajes y quién los atendió:
 history-message = - «{ $text }»: { $agents }
 history-message-plain = - un mensaje sin texto: { $agents }
+history-message-task = - «{ $text }» (tarea { $number }): { $agents }
+history-message-plain-task = - un mensaje sin texto (tarea { $number }): { $agents }
 
 ## /tasks y /task
 

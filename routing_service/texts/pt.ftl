@@ -106,6 +106,8 @@ history-none = Ninguém respondeu a você nesta conversa ainda.
 history-latest = As suas últimas mensagens, e quem cuidou delas:
 history-message = - “{ $text }”: { $agents }
 history-message-plain = - uma mensagem sem texto: { $agents }
+history-message-task = - “{ $text }” (tarefa { $number }): { $agents }
+history-message-plain-task = - uma mensagem sem texto (tarefa { $number }): { $agents }
 
 ## /tasks e /task
 

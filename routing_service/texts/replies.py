@@ -458,23 +458,26 @@ def _history(writer: _Writer, reply: ReplySpec, turns: Sequence[TurnRecord]) -> 
     latest = _latest_messages(turns)
     if latest:
         yield writer.say("history-latest")
-    for text, agent_ids in latest:
+    numbers = {task_id: number for number, _, task_id in (d.partition(":") for d in reply.detail)}
+    for text, agent_ids, task_id in latest:
         names = " → ".join(writer.name(agent_id).bare for agent_id in agent_ids)
+        line = "history-message" if text else "history-message-plain"
         yield writer.say(
-            "history-message" if text else "history-message-plain",
+            f"{line}-task" if task_id in numbers else line,
             text=text,
             agents=clipped(names, HISTORY_CHARACTERS_MAX),
+            number=numbers.get(task_id, ""),
         )
 
 
-def _latest_messages(turns: Sequence[TurnRecord]) -> list[tuple[str, list[str]]]:
-    """Return the user's latest messages, oldest first, with the agents that each went to."""
-    messages: dict[int, tuple[str, list[str]]] = {}
+def _latest_messages(turns: Sequence[TurnRecord]) -> list[tuple[str, list[str], str]]:
+    """Return the user's latest messages, oldest first, with their agents and tasks."""
+    messages: dict[int, tuple[str, list[str], str]] = {}
     for turn in turns:
         if not turn.has_message or not turn.message_revision:
             continue  # Its message lies further back than what is shown.
         text = clipped(turn.user_text, HISTORY_CHARACTERS_MAX)
-        _, agent_ids = messages.setdefault(turn.message_revision, (text, []))
+        _, agent_ids, _ = messages.setdefault(turn.message_revision, (text, [], turn.task_id))
         if agent_ids[-1:] != [turn.agent_id]:
             agent_ids.append(turn.agent_id)
     return [messages[revision] for revision in sorted(messages)[-HISTORY_MESSAGES_MAX:]]

@@ -316,6 +316,9 @@ class TopicJudge:
         if not candidates:
             return None
         records = fold.records if fold is not None else []
+        if asked.task_id is not None:
+            records = [record for record in records if record.task_id == asked.task_id]
+            state = None  # It counts the turns of all tasks.
         return TopicQuestion(
             text=text[:TEXT_CHARACTERS_MAX],
             locale=asked.locale or registry.default_locale,
@@ -424,9 +427,10 @@ def recent_turns(records: list[TurnRecord]) -> tuple[RecentTurn, ...]:
 def earlier_agents(
     registry: Registry, active_id: str, state: SessionState | None, records: list[TurnRecord]
 ) -> tuple[str, ...]:
-    """Return who had the conversation before, in the whole session, the last one last.
+    """Return who had the conversation before, the last one last.
 
-    Neither the active agent, nor a supervisor: no message is about what it does.
+    Neither the active agent, nor a supervisor: no message is about what it does. state: has the
+    agents of older turns; None: those of the records are all.
     """
     counted = state.turns_by_agent if state is not None else {}
     order = dict.fromkeys(agent_id for agent_id in counted if agent_id != OTHER_AGENTS)

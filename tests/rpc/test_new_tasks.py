@@ -19,6 +19,7 @@ from tests.rpc.live_service import (
     went,
 )
 from tests.rpc.test_parked_tasks import kinds, numbers, resume, waiting, wants_approval
+from tests.scripted_topics import ScriptedModel
 
 REGISTRY = """\
 api_version: agent_routing/v1
@@ -399,3 +400,67 @@ async def test_the_notice_of_parking_is_shown_also_where_a_question_comes_forwar
     assert notices["I have asked too."] == parked.notice.text
     newest = await chat.turns(order=pb.TURN_ORDER_NEWEST_FIRST, page_size=1)
     assert newest[0].notice == ""
+
+
+async def test_a_message_is_judged_by_the_turns_of_its_own_task(tmp_path):
+    """The first message of a task next to others has none before it."""
+    model = ScriptedModel()
+    text = REGISTRY.replace("tasks: new\n", "topics: {mode: auto, first_message: auto}\n")
+    async with serving(tmp_path, text.replace("new-1", "judged-1"), model=model) as service:
+        chat = service.chat()
+        asked = await waiting(chat)
+        first = await chat.say("#orders where is my parcel?")
+        assert first.task_id != asked.task_id
+        (before, question) = model.detector.asked[-2:]
+        assert [turn.user_text for turn in before.recent] == []
+        assert (question.recent, question.earlier_agent_ids) == ((), ())
+        await chat.answer(first.dispatch, "In Lisbon.")
+        await chat.say("and when?")
+        question = model.detector.asked[-1]
+        assert [turn.user_text for turn in question.recent] == [first.dispatch.text]
+        back = await chat.say("and my money?", task_id=asked.task_id)
+        await chat.answer(back.dispatch, "Soon.")
+        assert back.task_id == asked.task_id
+
+
+async def test_history_says_which_messages_are_of_a_parked_task(service):
+    """By the number that /task takes."""
+    chat = service.chat()
+    await waiting(chat)
+    routed = await chat.say("when do you open?")
+    await chat.answer(routed.dispatch, "At nine.")
+    for locale, typed, line in (
+        ("en", "/history", "- “I need refunds” (task 1): Front desk → Refunds"),
+        ("es", "/historial", "- «I need refunds» (tarea 1): Front desk → Refunds"),
+        ("pt", "/histórico", "- “I need refunds” (tarefa 1): Front desk → Refunds"),
+    ):
+        lines = (await chat.say(typed, locale=locale)).reply.text.splitlines()
+        assert lines[-2] == line
+        assert lines[-1].endswith(": Front desk")
+        assert "(" not in lines[-1]
+
+
+async def test_what_waits_for_people_in_a_parked_task_is_listed_with_its_claim(service):
+    """Both of its requests, so that the person who has claimed it finds it again."""
+    chat = service.chat()
+    asked = await waiting(chat)
+    with_anna = await chat.say("I need a person")
+    await chat.answer(with_anna.dispatch, **hand_to("anna"))
+    await chat.say("it is urgent")
+    wish = pb.ClaimTurnRequest(session_id=chat.session_id, agent_id="anna", claimant="bea")
+    await service.call("ClaimTurn", wish)
+    front = await waiting_of(service, "anna", chat)
+    back = await chat.say("/task 1")
+    assert back.task_id == asked.task_id
+    parked = await waiting_of(service, "anna", chat)
+    assert [each.text for each in parked.open_requests] == ["I need a person", "it is urgent"]
+    assert {each.task_id for each in parked.open_requests} == {with_anna.task_id}
+    assert parked.claim == front.claim
+    assert parked.claim.claimant == "bea"
+
+
+async def waiting_of(service, agent_id, chat):
+    """Return what waits for people of a session."""
+    listed = await service.call("ListWaiting", pb.ListWaitingRequest(agent_id=agent_id))
+    (found,) = (each for each in listed.entries if each.session_id == chat.session_id)
+    return found

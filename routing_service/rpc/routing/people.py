@@ -113,7 +113,7 @@ class PeopleCalls:
                 for plan, message in waiting.requests
             ],
             dispatch_time=pm.timestamp(since_us),
-            claim=claim_out(state, cards, locale) if waiting.is_claimable else None,
+            claim=claim_out(state, cards, locale) if waiting.is_with_person else None,
         )
         if not with_texts:
             for each in made.open_requests:

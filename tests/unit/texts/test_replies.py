@@ -225,6 +225,7 @@ def all_specs() -> list[ReplySpec]:
         ReplySpec("status", "none_active"),
         ReplySpec("history", "none_answered"),
         ReplySpec("history", "done", "", ("vat",), (), (1,)),
+        ReplySpec("history", "done", "", ("vat",), ("2:task",), (1,)),
         ReplySpec("history", "done", "", ("vat", "other"), (), (2, 1)),
         ReplySpec("history", "done", "", ("vat",) * (LISTED_MAX + 3), (), (2,) * (LISTED_MAX + 3)),
         ReplySpec("help", "done"),
