@@ -16,6 +16,7 @@ import structlog
 
 from routing_service import __version__
 from routing_service.registry.file import RegistryFileError
+from routing_service.server.event_loop import loop_factory
 from routing_service.server.exit_watchdog import ExitWatchdog
 from routing_service.server.parts import Counts, end_task
 from routing_service.server.server import RoutingServer
@@ -120,7 +121,7 @@ def run(settings: Settings, *, is_one_of_several: bool = False) -> int:
         observer = tracing.observing(observer)
     watchdog = ExitWatchdog(settings.drain_s, configured.writer.flush, EXIT_FAILED)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             shown_id = str if configured.hashes is None else configured.hashes.hide
             runner.run(
                 serve(settings, observer, counts, tracing, watchdog.begin, shown_id=shown_id)
@@ -204,15 +205,6 @@ def _announce(address: str, web_url: str, console_url: str) -> None:
             print(f"serving browsers on {web_url}", flush=True)  # noqa: T201 - the same
         if console_url:
             print(f"console on {console_url}", flush=True)  # noqa: T201 - the operator opens it
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return uvloop's loop, about a fifth faster, if the platform supports it."""
-    try:
-        import uvloop  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
 
 
 async def _reload_when_asked(server: RoutingServer, asked: asyncio.Event) -> None:

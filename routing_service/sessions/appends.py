@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from os import urandom
-
 from routing_service.core.expiry import next_due_us
 from routing_service.core.session import SessionState
 from routing_service.sessions.calls import Answer, Made
 from routing_service.sessions.inbox_entries import with_entries
-from routing_service.storage.audit_chain import SALT_BYTES as LINK_SALT_BYTES
+from routing_service.storage.audit_chain import new_salt
 from routing_service.storage.event_codec import (
     EVENTS_VERSION,
     StoredEvents,
@@ -42,7 +40,7 @@ def append_of(
             "" if actor == user_id else actor,
             call.trace_id,
             prev,
-            urandom(LINK_SALT_BYTES),
+            new_salt(),
         ),
         (call.key, revision, decided.now_us, call.method, call.request_id, call.actor),
         answer.stored,

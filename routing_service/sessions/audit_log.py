@@ -20,13 +20,11 @@ import msgspec
 from routing_service.core.erased_owner import SALT_BYTES, is_owner, owner_hash
 from routing_service.ids import new_uuid7
 from routing_service.storage.audit_chain import (
-    SALT_BYTES as CHAIN_SALT_BYTES,
-)
-from routing_service.storage.audit_chain import (
     EntryChain,
     entry_digest,
     entry_free,
     entry_hash,
+    new_salt,
 )
 from routing_service.storage.store import AuditEntry, SessionKey, Store
 
@@ -85,7 +83,7 @@ class AuditLog:
         data = {
             **msgspec.json.decode(entry.data),
             "chain": place,
-            "salt": b64encode(secrets.token_bytes(CHAIN_SALT_BYTES)).decode(),
+            "salt": b64encode(new_salt()).decode(),
         }
         entry = msgspec.structs.replace(entry, data=msgspec.json.encode(data))
         # If this fails, it may have been written all the same: then this chain ends with it.
