@@ -47,6 +47,14 @@ func (a *Asked) Text() string {
 	return strings.Join(texts, "\n\n")
 }
 
+// Notice returns what to show after the text: that the task was parked until its approval; or "".
+func (a *Asked) Notice() string {
+	if len(a.Turns) == 0 {
+		return ""
+	}
+	return a.Turns[len(a.Turns)-1].GetNotice()
+}
+
 // AgentID returns the agent that answered last; empty for a command.
 func (a *Asked) AgentID() string {
 	if len(a.Turns) == 0 {
@@ -300,18 +308,36 @@ func (c *Client) answersTo(ctx context.Context, requestID string, asked *v1.Watc
 	if err != nil {
 		return nil, false, err
 	}
-	known := map[string]bool{requestID: true}
-	var turns []*v1.Turn
-	for _, turn := range slices.Backward(page.GetTurns()) {
-		if known[turn.GetRequestId()] || known[turn.GetParentRequestId()] {
-			known[turn.GetRequestId()] = true
-			turns = append(turns, turn)
-		}
-	}
+	turns, known := chainOf(requestID, page.GetTurns())
 	isOpen := len(turns) == 0 || slices.ContainsFunc(state.GetOpenRequests(), func(open *v1.Dispatch) bool {
 		return known[open.GetRequestId()]
 	})
 	return turns, isOpen, nil
+}
+
+// chainOf returns the turns that followed from a request, itself included, the oldest first, and their
+// requests.
+func chainOf(requestID string, newestFirst []*v1.Turn) ([]*v1.Turn, map[string]bool) {
+	known := map[string]bool{requestID: true}
+	said := map[string][]*v1.Turn{}
+	var answers []*v1.Turn
+	for _, turn := range slices.Backward(newestFirst) {
+		if !known[turn.GetRequestId()] && !known[turn.GetParentRequestId()] {
+			continue
+		}
+		known[turn.GetRequestId()] = true
+		if turn.GetOutcome() == v1.TurnOutcome_TURN_OUTCOME_SAID {
+			said[turn.GetParentRequestId()] = append(said[turn.GetParentRequestId()], turn)
+		} else {
+			answers = append(answers, turn)
+		}
+	}
+	// What an agent said in its turn was read before its answer, but its turn began earlier.
+	var turns []*v1.Turn
+	for _, turn := range answers {
+		turns = append(append(turns, said[turn.GetRequestId()]...), turn)
+	}
+	return turns, known
 }
 
 // isConsult tells whether an answer was for the agent that asked, and not for the user.

@@ -136,8 +136,8 @@ def ask(address: str) -> None:
                 say(error=str(error))
             else:
                 turns = [turn.agent_id for turn in asked.turns]
-                answer = {"text": asked.text, "agent_id": asked.agent_id, "outcome": asked.outcome}
-                say(**answer, turns=turns, **read)
+                ends = {"outcome": asked.outcome, "notice": asked.notice}
+                say(text=asked.text, agent_id=asked.agent_id, **ends, turns=turns, **read)
 
 
 def read_parts(parts):

@@ -235,12 +235,17 @@ async def play(programs, scenario, live):
             ids = {"session_id": session_id, "user_id": "ana", "request_id": request_id}
             more = {key: step[key] for key in ("wait_ms", "parts") if key in step}
             asker.process.stdin.write(json.dumps({"text": text} | ids | more).encode() + b"\n")
+            if "tells" in step:
+                await desk.until("began", 1)
+                async with AsyncClient(live.server.address) as colleague:
+                    await colleague.say(step["tells"], agent_id="front", **ids)
             if "stop_when" in step or "die" in text:
                 await desk.replace_worker(stop_when=step.get("stop_when"))
             said = await asker.line(place)
             if "error" in step:
                 assert step["error"] in said.get("error", ""), said
             else:
+                assert "error" not in said, said
                 vector_runner.compare(step["answer"], said, "answer")
             await desk.until("began", step.get("until_began", 0))
         stopped = scenario.get("stopped", [])

@@ -46,6 +46,10 @@ export class Asked {
       .filter((text) => text !== "")
       .join("\n\n");
   }
+  /** What to show after the text: that the task was parked until its approval; or empty. */
+  get notice(): string {
+    return this.turns.at(-1)?.notice ?? "";
+  }
   /** The agent that answered last; empty for a command. */
   get agentId(): string {
     return this.turns.at(-1)?.agentId ?? "";
@@ -99,11 +103,16 @@ export function checkInbox(dispatch: Dispatch): void {
 /** Returns the turns that followed from a request, itself included, the oldest first. */
 export function chainOf(requestId: string, newestFirst: readonly Turn[]): Turn[] {
   const known = new Set([requestId]);
-  return [...newestFirst].reverse().filter((turn) => {
+  const found = [...newestFirst].reverse().filter((turn) => {
     const isOfChain = known.has(turn.requestId) || known.has(turn.parentRequestId);
     if (isOfChain) known.add(turn.requestId);
     return isOfChain;
   });
+  // What an agent said in its turn was read before its answer, but its turn began earlier.
+  const said = found.filter((turn) => turn.outcome === TurnOutcome.SAID);
+  return found
+    .filter((turn) => turn.outcome !== TurnOutcome.SAID)
+    .flatMap((turn) => [...said.filter((one) => one.parentRequestId === turn.requestId), turn]);
 }
 
 /** Tells whether one of the requests still waits for an answer. */

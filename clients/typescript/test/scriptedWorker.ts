@@ -127,7 +127,8 @@ async function ask(address: string): Promise<void> {
         : [await client.ask(fields, options), {}];
       const turns = asked.turns.map((turn) => turn.agentId);
       const outcome = asked.outcome === undefined ? "" : TurnOutcome[asked.outcome];
-      say({ text: asked.text, agent_id: asked.agentId, turns, outcome, ...read });
+      const { text, agentId: agent_id, notice } = asked;
+      say({ text, agent_id, notice, turns, outcome, ...read });
     } catch (error) {
       say({ error: (error as Error).message });
     }

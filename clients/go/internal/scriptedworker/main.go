@@ -231,7 +231,7 @@ func ask(client *agentrouting.Client) {
 			turns = append(turns, turn.GetAgentId())
 		}
 		said["text"], said["agent_id"], said["turns"] = asked.Text(), asked.AgentID(), turns
-		said["outcome"] = ""
+		said["outcome"], said["notice"] = "", asked.Notice()
 		if outcome := asked.Outcome(); outcome != v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED {
 			said["outcome"] = strings.TrimPrefix(outcome.String(), "TURN_OUTCOME_")
 		}

@@ -37,6 +37,11 @@ public record Asked(RouteResult route, List<Turn> turns) {
         .collect(Collectors.joining("\n\n"));
   }
 
+  /** Returns what to show after the text: that the task was parked until its approval; or "". */
+  public String notice() {
+    return turns.isEmpty() ? "" : turns.get(turns.size() - 1).getNotice();
+  }
+
   /** Returns the agent that answered last; empty for a command. */
   public String agentId() {
     return turns.isEmpty() ? "" : turns.get(turns.size() - 1).getAgentId();

@@ -8,6 +8,7 @@ import agentrouting.v1.RoutingServiceGrpc;
 import agentrouting.v1.StatusRequest;
 import agentrouting.v1.Turn;
 import agentrouting.v1.TurnOrder;
+import agentrouting.v1.TurnOutcome;
 import agentrouting.v1.WatchInclude;
 import agentrouting.v1.WatchSessionRequest;
 import agentrouting.v1.WatchSessionResponse;
@@ -16,9 +17,12 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.function.Consumer;
 import java.util.function.Predicate;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /** A message, and its answer by the workers of agents with inboxes. */
 final class Asking {
@@ -165,11 +169,28 @@ final class Asking {
         found.add(turn);
       }
     }
-    turns = List.copyOf(found);
+    turns = inReadingOrder(found);
     isDone =
         !turns.isEmpty()
             && state.getOpenRequestsList().stream()
                 .noneMatch(open -> known.contains(open.getRequestId()));
+  }
+
+  /** What an agent said in its turn was read before its answer, but its turn began earlier. */
+  private static List<Turn> inReadingOrder(List<Turn> found) {
+    Map<Boolean, List<Turn>> isSaid =
+        found.stream()
+            .collect(
+                Collectors.partitioningBy(
+                    turn -> turn.getOutcome() == TurnOutcome.TURN_OUTCOME_SAID));
+    return isSaid.get(false).stream()
+        .flatMap(
+            turn ->
+                Stream.concat(
+                    isSaid.get(true).stream()
+                        .filter(said -> said.getParentRequestId().equals(turn.getRequestId())),
+                    Stream.of(turn)))
+        .toList();
   }
 
   /** Watches for a while, or until the reader has seen enough. */

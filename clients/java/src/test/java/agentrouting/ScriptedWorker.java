@@ -210,6 +210,7 @@ final class ScriptedWorker {
         boolean isCommand = asked.outcome() == TurnOutcome.TURN_OUTCOME_UNSPECIFIED;
         String outcome = asked.outcome().name().replace("TURN_OUTCOME_", "");
         said.put("outcome", isCommand ? "" : outcome);
+        said.put("notice", asked.notice());
         say(said);
       } catch (RuntimeException error) {
         say(Map.of("error", String.valueOf(error.getMessage())));
