@@ -13,7 +13,6 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Final
 
 import uvicorn
@@ -24,9 +23,8 @@ from starlette.routing import Route
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import route_reason_pb2, routing_service_pb2
-from routing_service.web.console import FILES
+from routing_service.web.console import page_files
 
-PAGE: Final = Path(__file__).parent.parent / "routing_service" / "web" / "console_page"
 CHANGES_PER_S: Final = 2_000
 EVERY_S: Final = 0.01
 SESSIONS: Final = 50
@@ -54,10 +52,11 @@ def playing() -> Iterator[tuple[str, Callable[[], dict[int, float]]]]:
 
 def _serve(connection: Connection) -> None:
     sent: dict[int, float] = {}
-    kinds = {name: (PAGE / file).read_bytes() for name, (file, _) in FILES.items()}
+    files = page_files()
 
     def file(request: Request) -> Response:
-        return Response(kinds[request.url.path], media_type=FILES[request.url.path][1])
+        content, kind = files[request.url.path]
+        return Response(content, media_type=kind)
 
     def sign_in(_request: Request) -> Response:
         return Response(json.dumps({"kind": "none", "issuer": "", "clientId": "", "scopes": ""}))
@@ -93,7 +92,7 @@ def _serve(connection: Connection) -> None:
 
     app = Starlette(
         routes=[
-            *(Route(path, file) for path in FILES),
+            *(Route(path, file) for path in files),
             Route("/sign-in.json", sign_in),
             Route(f"{ADMIN}/ListSessions", sessions, methods=["POST"]),
             Route("/agent_routing.v1.RoutingService/ListAgents", agents, methods=["POST"]),

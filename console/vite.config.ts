@@ -17,8 +17,14 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     // The policy of the page allows files of its own alone, so nothing is inlined.
     assetsInlineLimit: 0,
+    cssCodeSplit: false,
     rollupOptions: {
-      output: { entryFileNames: "console.js", assetFileNames: "console.[ext]" },
+      output: {
+        entryFileNames: "console.js",
+        // The first page needs few of them: the others come when their page is opened.
+        chunkFileNames: "console-[name].js",
+        assetFileNames: "console.[ext]",
+      },
     },
   },
 });

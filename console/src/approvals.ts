@@ -1,13 +1,10 @@
 // What waits for an approval: followed by WatchApprovals, those with the earliest deadline first.
 
 import type { WaitingApproval } from "@agent-routing/v1";
-import { Code, ConnectError } from "@connectrpc/connect";
+import { Code } from "@connectrpc/connect";
 import { routing } from "./calls";
-import type { LiveState } from "./live";
+import { followStream, heartbeatInterval, isRefusal, type LiveState } from "./live";
 
-const HEARTBEAT_S = 5;
-const SILENCE_MS_MAX = 12_000;
-const RETRY_MS = [500, 1_000, 2_000, 5_000];
 /** What comes within this time is shown together. */
 const SHOW_EVERY_MS = 100;
 
@@ -28,49 +25,36 @@ export async function followApprovals(
   onState: (state: LiveState) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  let failures = 0;
-  let silence = 0;
   let showTimer = 0;
-  const heard = () => {
-    clearTimeout(silence);
-    silence = setTimeout(() => onState("behind"), SILENCE_MS_MAX);
+  let waiting = new Map<string, WaitingApproval>();
+  let isComplete = false;
+  const show = () => {
+    showTimer = 0;
+    onWaiting([...waiting.values()].sort(byDeadline));
   };
-  onState("connecting");
-  heard();
   try {
-    while (!signal.aborted) {
-      // A new stream sends everything that waits again.
-      const waiting = new Map<string, WaitingApproval>();
-      let isComplete = false;
-      const show = () => {
-        showTimer = 0;
-        onWaiting([...waiting.values()].sort(byDeadline));
-      };
-      try {
-        const heartbeatInterval = { seconds: BigInt(HEARTBEAT_S), nanos: 0 };
-        for await (const { kind } of routing.watchApprovals({ heartbeatInterval }, { signal })) {
-          heard();
-          onState("live");
-          failures = 0;
+    await followStream(
+      {
+        open: (signal) => {
+          // A new stream sends everything that waits again.
+          waiting = new Map();
+          isComplete = false;
+          return routing.watchApprovals({ heartbeatInterval }, { signal });
+        },
+        timeOf: ({ kind }) => (kind.case === "heartbeat" ? kind.value.sendTime : undefined),
+        onMessage: ({ kind }) => {
           if (kind.case === "waiting") waiting.set(keyOf(kind.value), kind.value);
           else if (kind.case === "ended") {
             waiting.delete(`${kind.value.sessionId} ${kind.value.requestId}`);
-          }
-          else if (kind.case === "heartbeat") isComplete ||= kind.value.isComplete;
+          } else if (kind.case === "heartbeat") isComplete ||= kind.value.isComplete;
           if (isComplete && showTimer === 0) showTimer = setTimeout(show, SHOW_EVERY_MS);
-        }
-      } catch (error) {
-        if (signal.aborted) return;
-        const { code } = ConnectError.from(error);
-        const isFinal = [Code.Unauthenticated, Code.PermissionDenied, Code.FailedPrecondition];
-        if (isFinal.includes(code)) throw error;
-      }
-      onState("behind");
-      const wait = RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)];
-      await new Promise((resolve) => setTimeout(resolve, wait));
-    }
+        },
+        onState,
+        isFinal: (code) => isRefusal(code) || code === Code.FailedPrecondition,
+      },
+      signal,
+    );
   } finally {
-    clearTimeout(silence);
     clearTimeout(showTimer);
   }
 }

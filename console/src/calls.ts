@@ -9,13 +9,29 @@ const transport = createConnectTransport({
   baseUrl: location.origin,
   useBinaryFormat: true,
   interceptors: [
-    (next) => (request) => {
+    (next) => async (request) => {
       const bearer = token();
       if (bearer) request.header.set("authorization", `Bearer ${bearer}`);
-      return next(request);
+      const answer = await next(request);
+      if (!request.stream) compareClocks(answer.header.get("date"));
+      return answer;
     },
   ],
 });
+
+/** The server's clock less the browser's; undefined: not known yet. */
+let aheadMs: number | undefined;
+
+function compareClocks(date: string | null): void {
+  const serverMs = Date.parse(date ?? "");
+  // The header has whole seconds: half of one is the best guess.
+  if (!Number.isNaN(serverMs)) aheadMs = serverMs + 500 - Date.now();
+}
+
+/** The time by the server's clock, to about a second. */
+export function serverNowMs(): number {
+  return Date.now() + (aheadMs ?? 0);
+}
 
 export const admin = createClient(AdminService, transport);
 export const routing = createClient(RoutingService, transport);
@@ -33,6 +49,11 @@ export interface Problem {
   reason: string;
   message: string;
   needsSignIn: boolean;
+}
+
+/** Whether nothing was done because someone else was faster. */
+export function hasChanged(error: unknown): boolean {
+  return ConnectError.from(error).code === Code.Aborted;
 }
 
 export function problemOf(error: unknown): Problem {

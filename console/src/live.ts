@@ -1,61 +1,176 @@
-// The stream of changes: opened again after an outage at the position where it ended, so that no change
-// is missed, and a change that comes twice is recognised by its revision.
+// Streams of the server: opened again after an outage, closed while nobody sees the page, and compared
+// with the server's clock, so that the page says when it is behind.
 
 import type { Change } from "@agent-routing/v1";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { admin } from "./calls";
+import { admin, serverNowMs } from "./calls";
 
-/** connecting: nothing has come yet. behind: nothing has come for SILENCE_MS_MAX. */
-export type LiveState = "connecting" | "live" | "behind";
+/**
+ * connecting: nothing has come yet. late: what comes was sent more than LATE_MS ago. behind: nothing
+ * has come for SILENCE_MS_MAX.
+ */
+export type LiveState = "connecting" | "live" | "late" | "behind";
 
 const HEARTBEAT_S = 5;
 /** Two heartbeats may be lost before the page says so. */
 const SILENCE_MS_MAX = 12_000;
 const RETRY_MS = [500, 1_000, 2_000, 5_000];
+/** The server's time is known to a second. */
+const LATE_MS = 3_000;
+/** A page that is hidden for longer has no stream. */
+const HIDDEN_MS = 5_000;
+/** After this time the page is read again rather than brought up to date change by change. */
+const AWAY_MS_MAX = 60_000;
+/** People do not see the difference, and the server sends one message instead of many. */
+const BATCH_MS = 100;
 
-/** Follows the changes until it is stopped. Throws an error that a repeat cannot mend. */
-export async function follow(
-  onChange: (change: Change) => void,
-  /** Changes may have been missed, or the stream has just begun: read the page again. */
-  onGap: () => void,
-  onState: (state: LiveState) => void,
+export const heartbeatInterval = { seconds: BigInt(HEARTBEAT_S), nanos: 0 };
+
+export interface Stream<Message> {
+  open: (signal: AbortSignal) => AsyncIterable<Message>;
+  onMessage: (message: Message) => void;
+  /** When the server made or sent a message, if it says so. */
+  timeOf: (message: Message) => { seconds: bigint; nanos: number } | undefined;
+  onState: (state: LiveState) => void;
+  /** Whether an error ends it; it is thrown then. Others are tried again. */
+  isFinal: (code: Code) => boolean;
+}
+
+function msOf(time: { seconds: bigint; nanos: number }): number {
+  return Number(time.seconds) * 1_000 + time.nanos / 1e6;
+}
+
+/** Waits until the page is seen; returns for how long it was not, in milliseconds. */
+async function seen(signal: AbortSignal): Promise<number> {
+  const sinceMs = Date.now();
+  while (document.hidden && !signal.aborted) {
+    await new Promise((resolve) => {
+      document.addEventListener("visibilitychange", resolve, { once: true });
+      signal.addEventListener("abort", resolve, { once: true });
+    });
+  }
+  return Date.now() - sinceMs;
+}
+
+/** Returns a signal that is aborted with another one, or when the page has been hidden for a while. */
+function whileSeen(signal: AbortSignal): { signal: AbortSignal; end: () => void } {
+  const stopped = new AbortController();
+  let hiding = 0;
+  const stop = () => stopped.abort();
+  const look = () => {
+    clearTimeout(hiding);
+    if (document.hidden) hiding = setTimeout(stop, HIDDEN_MS);
+  };
+  document.addEventListener("visibilitychange", look);
+  signal.addEventListener("abort", stop);
+  look();
+  return {
+    signal: stopped.signal,
+    end: () => {
+      clearTimeout(hiding);
+      document.removeEventListener("visibilitychange", look);
+      signal.removeEventListener("abort", stop);
+    },
+  };
+}
+
+/** Follows a stream until it is stopped. Throws an error that a repeat cannot mend. */
+export async function followStream<Message>(
+  stream: Stream<Message>,
   signal: AbortSignal,
+  /** The page was hidden for so long. */
+  onAway: (ms: number) => void = () => {},
 ): Promise<void> {
-  let cursor = "";
   let failures = 0;
   let silence = 0;
+  let state: LiveState = "live";
   const heard = () => {
     clearTimeout(silence);
-    silence = setTimeout(() => onState("behind"), SILENCE_MS_MAX);
+    silence = setTimeout(() => stream.onState("behind"), SILENCE_MS_MAX);
   };
-  onState("connecting");
+  stream.onState("connecting");
   heard();
   try {
     while (!signal.aborted) {
+      const open = whileSeen(signal);
       try {
-        const heartbeatInterval = { seconds: BigInt(HEARTBEAT_S), nanos: 0 };
-        const stream = admin.watchEvents({ cursor, heartbeatInterval }, { signal });
-        if (cursor === "") onGap();
-        for await (const message of stream) {
+        for await (const message of stream.open(open.signal)) {
           heard();
-          onState("live");
-          if (cursor === "") onGap();
+          const time = stream.timeOf(message);
+          if (time !== undefined) state = serverNowMs() - msOf(time) > LATE_MS ? "late" : "live";
+          stream.onState(state);
           failures = 0;
-          cursor = message.cursor || cursor;
-          if (message.kind.case === "change") onChange(message.kind.value);
-          else if (message.kind.case === "unreadable") onGap();
+          stream.onMessage(message);
         }
       } catch (error) {
         if (signal.aborted) return;
-        const { code } = ConnectError.from(error);
-        if (code === Code.Unauthenticated || code === Code.PermissionDenied) throw error;
-        if (code === Code.OutOfRange || code === Code.InvalidArgument) cursor = "";
+        if (!open.signal.aborted && stream.isFinal(ConnectError.from(error).code)) throw error;
+      } finally {
+        open.end();
       }
-      onState("behind");
+      if (document.hidden) {
+        clearTimeout(silence);
+        stream.onState("connecting");
+        onAway(await seen(signal));
+        heard();
+        continue;
+      }
+      stream.onState("behind");
       const wait = RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)];
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
   } finally {
     clearTimeout(silence);
   }
+}
+
+export function isRefusal(code: Code): boolean {
+  return code === Code.Unauthenticated || code === Code.PermissionDenied;
+}
+
+/** Follows the changes until it is stopped. Throws an error that a repeat cannot mend. */
+export function follow(
+  onChanges: (changes: Change[]) => void,
+  /** Changes may have been missed, or the stream has just begun: read the page again. */
+  onGap: () => void,
+  onState: (state: LiveState) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  let cursor = "";
+  let isNew = true;
+  const batchInterval = { seconds: 0n, nanos: BATCH_MS * 1_000_000 };
+  return followStream(
+    {
+      open: (signal) => {
+        isNew = cursor === "";
+        // A change comes at least once: it is recognised by its revision if it comes twice.
+        return admin.watchEvents({ cursor, heartbeatInterval, batchInterval }, { signal });
+      },
+      timeOf: ({ kind }) => {
+        if (kind.case === "heartbeat") return kind.value.sendTime;
+        const last = kind.case === "batch" ? kind.value.changes.at(-1)?.kind : kind;
+        return last?.case === "change" ? last.value.events.at(-1)?.eventTime : undefined;
+      },
+      onMessage: (message) => {
+        if (isNew) onGap();
+        isNew = false;
+        cursor = message.cursor || cursor;
+        const { kind } = message;
+        const parts = kind.case === "batch" ? kind.value.changes.map((each) => each.kind) : [kind];
+        const changes = parts.flatMap((each) => (each.case === "change" ? [each.value] : []));
+        if (changes.length > 0) onChanges(changes);
+        if (parts.some((each) => each.case === "unreadable")) onGap();
+      },
+      onState,
+      isFinal: (code) => {
+        // The position is no longer kept.
+        if (code === Code.OutOfRange || code === Code.InvalidArgument) cursor = "";
+        return isRefusal(code);
+      },
+    },
+    signal,
+    (ms) => {
+      if (ms > AWAY_MS_MAX) cursor = "";
+    },
+  );
 }

@@ -1,5 +1,5 @@
-// Acts on the whole service. Each is tried first, and tried again right before it is done: if what it
-// would do has changed meanwhile, nothing is done and the operator is told.
+// Acts on the whole service. Each is tried first, and done only if the server still finds what the trial
+// has shown.
 
 import {
   ExportUserResponseSchema,
@@ -29,10 +29,19 @@ export interface Wanted {
 /** What is said of an effect, in the language that is chosen when it is shown. */
 export type Lines = (texts: OperationsTexts) => string[];
 
-/** What an operation would do. mark: the same as long as nothing has changed, in every language. */
+/** What the server has to find when it is done; otherwise it refuses (STATE_CHANGED). */
+interface Expected {
+  expectedStateVersion?: string;
+  expectedRegistryVersion?: string;
+  expectedFileVersion?: string;
+  expectedSessions?: bigint;
+  expectedTurns?: bigint;
+}
+
+/** What an operation would do. */
 export interface Effect {
   lines: Lines;
-  mark: string;
+  expected: Expected;
   /** Whether there is something to do. */
   isUseful: boolean;
 }
@@ -64,15 +73,15 @@ export async function attempt(wanted: Wanted): Promise<Effect> {
   switch (wanted.operation) {
     case "stickiness": {
       const now = await stickiness();
-      const trial = await admin.setStickiness(switchOf(wanted, "", true));
+      const expected = { expectedStateVersion: now.stateVersion };
+      const trial = await admin.setStickiness({ ...switchOf(wanted, "", true), ...expected });
       const isUseful = trial.updateTime !== undefined;
-      const time = now.switchTime;
       return {
         lines: (texts) => [
           switched(trial.previouslyEnabled, wanted.enabled, texts),
           ...(isUseful ? [] : [texts.nothing]),
         ],
-        mark: `${time?.seconds}.${time?.nanos}`,
+        expected,
         isUseful,
       };
     }
@@ -85,14 +94,10 @@ export async function attempt(wanted: Wanted): Promise<Effect> {
       return {
         lines: (texts) => reloaded(answer, texts),
         // Live sessions come and go; the registries are what two operators could differ in.
-        mark: JSON.stringify([
-          answer.previousRegistryVersion,
-          answer.registryVersion,
-          answer.addedAgentIds,
-          answer.removedAgentIds,
-          answer.changedAgentIds,
-          answer.changedSettings,
-        ]),
+        expected: {
+          expectedRegistryVersion: answer.previousRegistryVersion,
+          expectedFileVersion: answer.registryVersion,
+        },
         isUseful: wanted.candidate === "",
       };
     }
@@ -100,29 +105,40 @@ export async function attempt(wanted: Wanted): Promise<Effect> {
     case "erase": {
       const answer = await admin.eraseUser({ userId: wanted.userId, validateOnly: true });
       const counts = [Number(answer.sessionsErased), Number(answer.turnsErased)] as const;
-      return { lines: (texts) => [texts.users(...counts)], mark: counts.join(), isUseful: true };
+      return {
+        lines: (texts) => [texts.users(...counts)],
+        expected: { expectedSessions: answer.sessionsErased, expectedTurns: answer.turnsErased },
+        isUseful: true,
+      };
     }
     case "purge": {
       const answer = await admin.purgeSessions({ ...purgeOf(wanted), validateOnly: true });
       const counts = [Number(answer.sessionsPurged), answer.more] as const;
       return {
         lines: (texts) => [texts.sessions(...counts)],
-        mark: counts.join(),
+        expected: { expectedSessions: answer.sessionsPurged },
         isUseful: counts[0] > 0,
       };
     }
   }
 }
 
-/** Does it, for a reason. */
-export async function carryOut(wanted: Wanted, reason: string): Promise<Lines> {
+/** Does it, for a reason, if the server still finds what was tried. */
+export async function carryOut(
+  wanted: Wanted,
+  { expected }: Effect,
+  reason: string,
+): Promise<Lines> {
   switch (wanted.operation) {
     case "stickiness": {
-      const answer = await admin.setStickiness(switchOf(wanted, reason, false));
+      const answer = await admin.setStickiness({
+        ...switchOf(wanted, reason, false),
+        ...expected,
+      });
       return (texts) => [switched(answer.previouslyEnabled, answer.enabled, texts)];
     }
     case "reload": {
-      const answer = await admin.reloadAgents({ reason });
+      const answer = await admin.reloadAgents({ reason, ...expected });
       return (texts) => reloaded(answer, texts);
     }
     case "export": {
@@ -130,12 +146,12 @@ export async function carryOut(wanted: Wanted, reason: string): Promise<Lines> {
       return (texts) => [texts.parts(count)];
     }
     case "erase": {
-      const answer = await admin.eraseUser({ userId: wanted.userId, reason });
+      const answer = await admin.eraseUser({ userId: wanted.userId, reason, ...expected });
       const counts = [Number(answer.sessionsErased), Number(answer.turnsErased)] as const;
       return (texts) => [texts.users(...counts)];
     }
     case "purge": {
-      const answer = await admin.purgeSessions({ ...purgeOf(wanted), reason });
+      const answer = await admin.purgeSessions({ ...purgeOf(wanted), reason, ...expected });
       return (texts) => [texts.sessions(Number(answer.sessionsPurged), answer.more)];
     }
   }

@@ -18,15 +18,17 @@ import {
   TurnOutcome,
   type Verdict,
 } from "@agent-routing/v1";
-import { ConnectError, Code } from "@connectrpc/connect";
+import { Code } from "@connectrpc/connect";
 import { admin, routing } from "./calls";
-import type { LiveState } from "./live";
+import {
+  followStream,
+  heartbeatInterval,
+  isRefusal as isRefusalCode,
+  type LiveState,
+} from "./live";
 
 /** Of events and of turns, the latest; older ones follow page by page. */
 const PAGE_SIZE = 200;
-const HEARTBEAT_S = 5;
-const SILENCE_MS_MAX = 12_000;
-const RETRY_MS = [500, 1_000, 2_000, 5_000];
 
 /** Everything that the page shows of a session. */
 export interface Shown {
@@ -95,47 +97,36 @@ export function stateAt(
 }
 
 /** Follows a session until it is stopped. Throws an error that a repeat cannot mend. */
-export async function followSession(
+export function followSession(
   sessionId: string,
   onChange: () => void,
   onState: (state: LiveState) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  let failures = 0;
-  let silence = 0;
-  const heard = () => {
-    clearTimeout(silence);
-    silence = setTimeout(() => onState("behind"), SILENCE_MS_MAX);
-  };
-  onState("connecting");
-  heard();
-  try {
-    while (!signal.aborted) {
-      try {
-        const heartbeatInterval = { seconds: BigInt(HEARTBEAT_S), nanos: 0 };
+  let isFirst = true;
+  return followStream(
+    {
+      open: (signal) => {
         // Without a revision: the stream begins with a heartbeat, at which the page is read.
-        const stream = routing.watchSession({ sessionId, heartbeatInterval }, { signal });
-        let isFirst = true;
-        for await (const message of stream) {
-          heard();
-          onState("live");
-          failures = 0;
-          if (isFirst || message.kind.case === "change") onChange();
-          isFirst = false;
-        }
-      } catch (error) {
-        if (signal.aborted) return;
-        const { code } = ConnectError.from(error);
-        const isFinal = [Code.Unauthenticated, Code.PermissionDenied, Code.NotFound];
-        if (isFinal.includes(code) || code === Code.FailedPrecondition) throw error;
-      }
-      onState("behind");
-      const wait = RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)];
-      await new Promise((resolve) => setTimeout(resolve, wait));
-    }
-  } finally {
-    clearTimeout(silence);
-  }
+        isFirst = true;
+        return routing.watchSession({ sessionId, heartbeatInterval }, { signal });
+      },
+      timeOf: ({ kind }) =>
+        kind.case === "heartbeat"
+          ? kind.value.sendTime
+          : kind.case === "change"
+            ? kind.value.events.at(-1)?.eventTime
+            : undefined,
+      onMessage: ({ kind }) => {
+        if (isFirst || kind.case === "change") onChange();
+        isFirst = false;
+      },
+      onState,
+      isFinal: (code) =>
+        isRefusalCode(code) || code === Code.NotFound || code === Code.FailedPrecondition,
+    },
+    signal,
+  );
 }
 
 /** A user's message, or what happened outside of one, with all that followed. Oldest first. */
@@ -240,6 +231,7 @@ export function textOf(event: SessionEvent): string {
     case "taskPaused":
       return kind.value.prompt;
     case "operatorAct":
+    case "claimed":
       return kind.value.reason;
     default:
       return "";

@@ -8,6 +8,7 @@ An answer has its texts if the call says why they are read, which needs a right 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
@@ -136,6 +137,7 @@ SHOWN: Final = frozenset(
         "last_seal_hash",
         "problems",
         "server",
+        "state_version",
         "store_engine",
         "topic_model",
         "version",
@@ -184,6 +186,9 @@ _SHOWS_TEXTS: Final[Mapping[str, _ShowsTexts]] = {
 _NEEDS_TEXTS: Final = frozenset({"ExportUser"})
 """Calls that are refused on the console without the right to read texts, as their answers are
 nothing without them."""
+
+MASKED_KEPT_MAX: Final = 8
+"""Messages of a kind of stream that are kept masked for other callers."""
 
 _TEXT_TYPES: Final = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
@@ -272,6 +277,9 @@ def _masked_stream(
     *,
     needs_texts: bool = False,
 ) -> StreamMethod:
+    # All consoles get the same batch of changes at the same time: it is masked for the first one.
+    without_texts = lru_cache(MASKED_KEPT_MAX)(partial(_without_texts, answer_class))
+
     async def stream(
         caller: Caller, data: bytes, record: CallRecord
     ) -> AsyncGenerator[tuple[bytes, dict[str, str]]]:
@@ -281,7 +289,7 @@ def _masked_stream(
         is_shown = shows_texts(caller, data)
         try:
             async for body, position in bodies:
-                yield body if is_shown else _without_texts(answer_class, body), position
+                yield body if is_shown else without_texts(body), position
         finally:
             await bodies.aclose()
 

@@ -62,6 +62,9 @@ LOCK_TIMEOUT_S_MAX: Final = 366 * 24 * 3600
 PAGE_SIZE_MAX: Final = 1000
 HEARTBEAT_S_MIN: Final = 1
 HEARTBEAT_S_MAX: Final = 300
+
+BATCH_S_MAX: Final = 5
+"""For how long a watch collects changes at most: people see them later by as much."""
 HEARTBEAT_S_DEFAULT: Final = 15.0
 
 # The part of a caller's value that an error quotes.
@@ -343,6 +346,14 @@ class FieldChecks:
                 "heartbeat_interval",
                 f"is not between {HEARTBEAT_S_MIN} and {HEARTBEAT_S_MAX} seconds",
             )
+        return seconds
+
+    def batch_s(self, request: admin_service_pb2.WatchEventsRequest) -> float:
+        """Check for how long changes are collected; return it in seconds, 0 = not at all."""
+        value = request.batch_interval
+        seconds = value.seconds + value.nanos / 1e9
+        if not 0 <= seconds <= BATCH_S_MAX or not 0 <= value.nanos <= _NANOS_MAX:
+            self.refuse("batch_interval", f"is not between 0 and {BATCH_S_MAX} seconds")
         return seconds
 
     def number(self, field: str, value: int, minimum: int, maximum: int) -> None:

@@ -7,6 +7,7 @@ so nothing is queued for it, lost or sent twice, and a slow watcher delays no ot
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import contextmanager, suppress
@@ -106,6 +107,7 @@ class EventFeed:
         self._store = store
         self._topics: dict[SessionKey, _Topic] = {}
         self._log_watchers: set[asyncio.Event] = set()
+        self._reading: dict[bytes, asyncio.Task[tuple[list[tuple[SessionKey, Change]], bytes]]] = {}
         self._tail: asyncio.Task[None] | None = None
         self._watches = 0
         self._closed = False
@@ -208,11 +210,12 @@ class EventFeed:
                     yield []
 
     async def log_changes(
-        self, cursor: bytes, heartbeat_s: float
+        self, cursor: bytes, heartbeat_s: float, batch_s: float = 0.0
     ) -> AsyncIterator[tuple[list[tuple[SessionKey, Change]], bytes]]:
         """Yield the changes of all sessions after a cursor, with the cursor after them.
 
-        At least once, and a session's in order. No changes = a heartbeat.
+        At least once, and a session's in order. No changes = a heartbeat. batch_s: collect changes
+        up to the next multiple of it, so that such watchers read in the same instants; 0 = do not.
         Raises OVERLOADED, SHUTTING_DOWN; CursorInvalid.
         """
         with self._watching() as wake:
@@ -221,7 +224,7 @@ class EventFeed:
                 self._need_tail()
                 while True:
                     wake.clear()
-                    entries, cursor = await self._store.read_log(cursor, READ_CHANGES_MAX)
+                    entries, cursor = await self._read_log(cursor)
                     if entries:
                         yield entries, cursor
                         continue
@@ -229,8 +232,25 @@ class EventFeed:
                         raise _shutting_down("cursor", cursor.hex())
                     if not await _woken(wake, heartbeat_s):
                         yield [], cursor
+                    elif batch_s:
+                        await asyncio.sleep(batch_s - time.monotonic() % batch_s)
             finally:
                 self._log_watchers.discard(wake)
+
+    async def _read_log(self, cursor: bytes) -> tuple[list[tuple[SessionKey, Change]], bytes]:
+        """Read the log after a cursor, once for all watchers that ask before the read begins."""
+        reading = self._reading.get(cursor)
+        if reading is None:
+            reading = asyncio.create_task(self._read_for_all(cursor), name="event feed read")
+            # All of them may have left before it fails.
+            reading.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._reading[cursor] = reading
+        return await asyncio.shield(reading)
+
+    async def _read_for_all(self, cursor: bytes) -> tuple[list[tuple[SessionKey, Change]], bytes]:
+        # Whoever asks from here on may have been woken by a later commit.
+        del self._reading[cursor]
+        return await self._store.read_log(cursor, READ_CHANGES_MAX)
 
     @contextmanager
     def _watching(self) -> Iterator[asyncio.Event]:

@@ -29,12 +29,24 @@ from routing_service.web.refused_call_log import note_handled
 from routing_service.web.wait_limits import DEFAULT_WAITS, WaitLimits
 from routing_service.web.web_calls import WebService
 
-FILES: Final = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
-    "/console.css": ("console.css", "text/css; charset=utf-8"),
+_KINDS: Final = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
 }
-"""The files of the page, made from console/ by its build."""
+
+
+def page_files() -> dict[str, tuple[bytes, str]]:
+    """Return the files of the page, made from console/ by its build: content and kind by path."""
+    folder = resources.files("routing_service") / "web" / "console_page"
+    return {
+        f"/{each.name}".removesuffix("index.html"): (
+            each.read_bytes(),
+            _KINDS[each.name.rpartition(".")[2]],
+        )
+        for each in folder.iterdir()
+    }
+
 
 SIGN_IN_PATH: Final = "/sign-in.json"
 
@@ -110,10 +122,9 @@ def console_app(
         for each in services
         if each.name in CONSOLE_CALLS
     ]
-    folder = resources.files("routing_service") / "web" / "console_page"
     files = [
-        Route(path, _file(folder.joinpath(name).read_bytes(), kind), methods=["GET"])
-        for path, (name, kind) in FILES.items()
+        Route(path, _file(content, kind), methods=["GET"])
+        for path, (content, kind) in page_files().items()
     ]
     app = Starlette(
         routes=[

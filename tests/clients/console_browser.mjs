@@ -23,7 +23,7 @@ const COUNTED = ["click", "fill", "select"];
 /** More than a page has links and fields before its own. */
 const TABS_MAX = 30;
 /** Their results say nothing. */
-const SILENT = ["open", "back", "wait", "gone", "shot", "select", "slide", "meet"];
+const SILENT = ["open", "back", "wait", "gone", "shot", "select", "slide", "meet", "hold", "release"];
 
 const browser = await chromium.launch({
   executablePath,
@@ -39,22 +39,25 @@ async function take({ folder, steps }) {
     acceptDownloads: true,
   });
   context.setDefaultTimeout(WAIT_MS_MAX);
-  const page = await context.newPage();
   const seen = { mistakes: [], origins: new Set(), clicks: 0 };
-  page.on("pageerror", (error) => seen.mistakes.push(String(error)));
-  page.on("console", (message) => {
-    if (message.type() === "error" && !message.text().includes("Failed to load resource")) {
-      seen.mistakes.push(message.text());
+  const pages = new Map();
+  /** Returns the page of an operator, and its steps. Each has a tab, and so a sign-in, of its own. */
+  async function pageOf(operator) {
+    if (!pages.has(operator)) {
+      const page = await context.newPage();
+      watch(page, seen);
+      pages.set(operator, { page, doing: stepsOf(page, folder, seen) });
     }
-  });
-  page.on("request", (request) => {
-    // What a page saves is its own.
-    if (!request.url().startsWith("blob:")) seen.origins.add(new URL(request.url()).origin);
-  });
-  const doing = stepsOf(page, folder, seen);
+    return pages.get(operator);
+  }
+  let { page, doing } = await pageOf("");
   const results = [];
   for (const [name, ...given] of steps) {
     try {
+      if (name === "as") {
+        ({ page, doing } = await pageOf(given[0]));
+        continue;
+      }
       if (name === "open") seen.clicks = 0;
       if (COUNTED.includes(name)) seen.clicks++;
       const result = await doing[name](...given);
@@ -68,11 +71,25 @@ async function take({ folder, steps }) {
   return { results, mistakes: seen.mistakes, origins: [...seen.origins] };
 }
 
+function watch(page, seen) {
+  page.on("pageerror", (error) => seen.mistakes.push(String(error)));
+  page.on("console", (message) => {
+    if (message.type() === "error" && !message.text().includes("Failed to load resource")) {
+      seen.mistakes.push(message.text());
+    }
+  });
+  page.on("request", (request) => {
+    // What a page saves is its own.
+    if (!request.url().startsWith("blob:")) seen.origins.add(new URL(request.url()).origin);
+  });
+}
+
 function plain(text) {
   return text.replaceAll(/\s+/g, " ").trim();
 }
 
 function stepsOf(page, folder, seen) {
+  const held = [];
   return {
     open: (url) => page.goto(url),
     back: () => page.goBack(),
@@ -119,6 +136,17 @@ function stepsOf(page, folder, seen) {
       await page.locator(selector).fill(String(value));
     },
     clicks: () => seen.clicks,
+    // The page's calls of a method wait until they are released: its server hears of them later.
+    hold: async (method) => {
+      await page.route(`**/${method}`, (route) => {
+        held.push(route);
+      });
+    },
+    release: async (method) => {
+      while (held.length === 0) await page.waitForTimeout(50);
+      for (const route of held.splice(0)) await route.continue();
+      await page.unroute(`**/${method}`);
+    },
     meet: async (name) => {
       // The test does something meanwhile, and makes the second file.
       await writeFile(join(folder, name), "");

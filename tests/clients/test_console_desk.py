@@ -56,7 +56,7 @@ async def handed_over(live, session_id, user, agent_id):
 
 
 async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
-    """By mouse and keyboard; only own agents; texts for a reason; takeovers leave a note."""
+    """By mouse and keyboard; only own agents; texts and takeovers for a reason."""
     async with serving_signed_in(
         tmp_path, SHOP, console_listen="127.0.0.1:0", clock=time_us, **SWEEPING
     ) as live:
@@ -127,7 +127,6 @@ async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
                 ["wait", "button[name=take-over]"],
                 ["fill", "input[name=take-over-why]", "Cleo went home"],
                 ["press", "Enter"],
-                ["wait", '.notes :text("Taken over from cleo: Cleo went home")'],
                 ["wait", f"{two}:has-text('claimed by bea')"],
                 ["fill", "textarea[name=text]", "All done."],
                 ["click", "button[name=hand-back]"],
@@ -209,7 +208,7 @@ async def test_a_person_claims_reads_answers_and_hands_back(modules, tmp_path):
 
 
 async def test_without_sign_in_the_person_gives_a_name(modules, tmp_path):
-    """Claims and notes need one; another name takes over."""
+    """A claim needs one; another name takes over, for a reason that is in the audit."""
     async with serving(tmp_path, SHOP, console_listen="127.0.0.1:0", clock=time_us) as live:
         chat = live.chat("parcel-1", user_id="ana")
         routed = await chat.say(SECRET)
@@ -232,11 +231,10 @@ async def test_without_sign_in_the_person_gives_a_name(modules, tmp_path):
                 ["axe"],
             ],
         )
-        notes = await live.stub.ListNotes(
-            pb.ListNotesRequest(session_id="parcel-1", agent_id="desk"), timeout=20
-        )
+        listing = admin_pb.ListEventsRequest(session_id="parcel-1", kinds=["claimed"])
+        stub = admin_service_pb2_grpc.AdminServiceStub(live.channel)
+        latest = (await stub.ListEvents(listing, timeout=20)).records[0].event.claimed
     assert seen["results"] == [False, 0, []]
     assert seen["mistakes"] == []
-    assert [(each.author, each.text) for each in notes.notes] == [
-        ("cleo", "Taken over from bea: bea asked me to")
-    ]
+    taken = (latest.claimant, latest.taken_from, latest.reason)
+    assert taken == ("cleo", "bea", "bea asked me to")

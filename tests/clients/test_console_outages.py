@@ -6,7 +6,7 @@ In a real browser against a real server, as test_console_page.py.
 import asyncio
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -83,4 +83,75 @@ async def test_the_page_goes_on_after_a_restart_without_lost_or_doubled_rows(mod
     assert sorted(results[1]) == ["chat-a", "chat-b"]
     assert sorted(results[2]) == ["chat-a", "chat-b", "chat-new"]
     assert results[3][0].startswith('REVISION_COMPACTED: changes of session "chat-a" are kept from')
+    assert seen["mistakes"] == []
+
+
+class SlowProxy:
+    """Forwards to a server; while it is slow, what the server sends on streams comes late."""
+
+    delay_s = 0.0
+
+    def __init__(self, port):
+        self._port = port
+        self._tasks = set()
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader, writer):
+        to_server, from_browser = await asyncio.open_connection("127.0.0.1", self._port)
+        pumps = (
+            self._pump(reader, from_browser, is_answer=False),
+            self._pump(to_server, writer, is_answer=True),
+        )
+        self._tasks |= {asyncio.create_task(each) for each in pumps}
+
+    async def _pump(self, reader, writer, *, is_answer):
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if is_answer and self.delay_s and not data.startswith(b"HTTP/1.1"):
+                    await asyncio.sleep(self.delay_s)
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+
+async def test_a_page_that_is_connected_but_late_says_so(modules, tmp_path):
+    """What comes was sent seconds ago: the page is not called live until that is over."""
+    port = free_port()
+    options = {"console_listen": f"127.0.0.1:{port}", "clock": time_us}
+    async with serving(tmp_path, "tax", **options) as live, SlowProxy(port) as proxy:
+        chat = live.chat("chat-a")
+        chat.profile = {"channel": "web"}
+        await chat.with_agent("vat", **ask())
+        steps = [
+            ["open", proxy.url],
+            ["wait", '.live[data-live="live"]'],
+            ["meet", "live"],
+            ["wait", '.live[data-live="late"]'],
+            ["text", ".live"],
+            ["axe"],
+            ["meet", "late"],
+            ["wait", '.live[data-live="live"]'],
+        ]
+        async with browsing(modules, tmp_path, steps) as ended:
+            finishing = asyncio.create_task(ended())
+            go_on = await met(tmp_path, "live", finishing)
+            proxy.delay_s = 6.0
+            await chat.set_active("invoices")
+            go_on()
+            go_on = await met(tmp_path, "late", finishing)
+            proxy.delay_s = 0.0
+            await chat.set_active("vat")
+            go_on()
+            seen = await finishing
+    assert seen["results"] == [["late: what comes was sent more than 3 s ago"], []]
     assert seen["mistakes"] == []

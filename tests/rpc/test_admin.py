@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from google.protobuf import timestamp_pb2
+from google.protobuf import duration_pb2, timestamp_pb2
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
@@ -285,3 +285,46 @@ async def test_bad_fields_are_named(service, rpc, request_, field):
     refused = await refusal(getattr(admin(service), rpc)(request_))
     assert (refused.code, refused.reason) == ("INVALID_ARGUMENT", "INVALID_FIELD")
     assert refused.metadata["field"] == field
+
+
+async def test_a_watch_gets_the_changes_of_an_interval_together(service):
+    """Watchers that show changes to people get few messages; nothing is missed or sent twice."""
+    interval = duration_pb2.Duration(nanos=200_000_000)
+    calls = [
+        admin(service).WatchEvents(pb.WatchEventsRequest(batch_interval=interval, kinds=kinds))
+        for kinds in ([], [], ["message_routed"])
+    ]
+    for call in calls:
+        assert (await call.read()).HasField("heartbeat")
+    chats = [service.chat(f"batch-{place}") for place in range(5)]
+    wanted = set()
+    for text in ("one", "two", "three"):
+        answers = await asyncio.gather(*(chat.say(text) for chat in chats))
+        wanted |= {(answer.session_id, answer.revision) for answer in answers}
+    seen_of_all = []
+    for call in calls:
+        seen, messages = [], 0
+        async with asyncio.timeout(WAIT_S):
+            while not wanted <= set(seen):
+                message = await call.read()
+                assert not message.HasField("change")
+                messages += message.HasField("batch")
+                changes = [each.change for each in message.batch.changes]
+                seen += [(change.session_id, change.revision) for change in changes]
+        assert len(seen) == len(set(seen))
+        seen_of_all.append((seen, messages, message.cursor))
+        call.cancel()
+    assert seen_of_all[0] == seen_of_all[1]
+    assert seen_of_all[0][1] < len(wanted)
+    # The cursor is the position of the whole batch.
+    resumed = admin(service).WatchEvents(
+        pb.WatchEventsRequest(cursor=seen_of_all[0][2], batch_interval=interval)
+    )
+    assert (await resumed.read()).HasField("heartbeat")
+    last = await chats[0].say("four")
+    (change,) = (await resumed.read()).batch.changes
+    assert change.change.revision == last.revision
+    resumed.cancel()
+    too_long = duration_pb2.Duration(seconds=6)
+    refused = admin(service).WatchEvents(pb.WatchEventsRequest(batch_interval=too_long))
+    assert (await refusal(refused.read())).reason == "INVALID_FIELD"

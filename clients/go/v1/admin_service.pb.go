@@ -1862,8 +1862,12 @@ type WatchEventsRequest struct {
 	Kinds []string `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	// The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,5,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Send the changes of so much time together, as a ChangeBatch: for watchers that show them to
+	// people. At most 5 s. A server with many such watchers reads and writes each batch once for all.
+	// Unset: each change is sent at once, as a message of its own.
+	BatchInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=batch_interval,json=batchInterval,proto3" json:"batch_interval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchEventsRequest) Reset() {
@@ -1931,7 +1935,14 @@ func (x *WatchEventsRequest) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
-// A change of a session, or a heartbeat.
+func (x *WatchEventsRequest) GetBatchInterval() *durationpb.Duration {
+	if x != nil {
+		return x.BatchInterval
+	}
+	return nil
+}
+
+// A change of a session, several of them, or a heartbeat.
 type WatchEventsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The position of the stream: send it as WatchEventsRequest.cursor to continue from here. Opaque.
@@ -1945,6 +1956,7 @@ type WatchEventsResponse struct {
 	//	*WatchEventsResponse_Change
 	//	*WatchEventsResponse_Heartbeat
 	//	*WatchEventsResponse_Unreadable
+	//	*WatchEventsResponse_Batch
 	Kind          isWatchEventsResponse_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2028,6 +2040,15 @@ func (x *WatchEventsResponse) GetUnreadable() *Unreadable {
 	return nil
 }
 
+func (x *WatchEventsResponse) GetBatch() *ChangeBatch {
+	if x != nil {
+		if x, ok := x.Kind.(*WatchEventsResponse_Batch); ok {
+			return x.Batch
+		}
+	}
+	return nil
+}
+
 type isWatchEventsResponse_Kind interface {
 	isWatchEventsResponse_Kind()
 }
@@ -2047,11 +2068,160 @@ type WatchEventsResponse_Unreadable struct {
 	Unreadable *Unreadable `protobuf:"bytes,5,opt,name=unreadable,proto3,oneof"`
 }
 
+type WatchEventsResponse_Batch struct {
+	// Several changes. Only with batch_interval.
+	Batch *ChangeBatch `protobuf:"bytes,6,opt,name=batch,proto3,oneof"`
+}
+
 func (*WatchEventsResponse_Change) isWatchEventsResponse_Kind() {}
 
 func (*WatchEventsResponse_Heartbeat) isWatchEventsResponse_Kind() {}
 
 func (*WatchEventsResponse_Unreadable) isWatchEventsResponse_Kind() {}
+
+func (*WatchEventsResponse_Batch) isWatchEventsResponse_Kind() {}
+
+// Changes of sessions, in the order in which the server has read them.
+type ChangeBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The changes.
+	Changes       []*BatchedChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeBatch) Reset() {
+	*x = ChangeBatch{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeBatch) ProtoMessage() {}
+
+func (x *ChangeBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeBatch.ProtoReflect.Descriptor instead.
+func (*ChangeBatch) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ChangeBatch) GetChanges() []*BatchedChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// One of several changes.
+type BatchedChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The tenant of the change.
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The change.
+	//
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*BatchedChange_Change
+	//	*BatchedChange_Unreadable
+	Kind          isBatchedChange_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchedChange) Reset() {
+	*x = BatchedChange{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchedChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchedChange) ProtoMessage() {}
+
+func (x *BatchedChange) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchedChange.ProtoReflect.Descriptor instead.
+func (*BatchedChange) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *BatchedChange) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *BatchedChange) GetKind() isBatchedChange_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *BatchedChange) GetChange() *Change {
+	if x != nil {
+		if x, ok := x.Kind.(*BatchedChange_Change); ok {
+			return x.Change
+		}
+	}
+	return nil
+}
+
+func (x *BatchedChange) GetUnreadable() *Unreadable {
+	if x != nil {
+		if x, ok := x.Kind.(*BatchedChange_Unreadable); ok {
+			return x.Unreadable
+		}
+	}
+	return nil
+}
+
+type isBatchedChange_Kind interface {
+	isBatchedChange_Kind()
+}
+
+type BatchedChange_Change struct {
+	// A change.
+	Change *Change `protobuf:"bytes,2,opt,name=change,proto3,oneof"`
+}
+
+type BatchedChange_Unreadable struct {
+	// A change that the server cannot read.
+	Unreadable *Unreadable `protobuf:"bytes,3,opt,name=unreadable,proto3,oneof"`
+}
+
+func (*BatchedChange_Change) isBatchedChange_Kind() {}
+
+func (*BatchedChange_Unreadable) isBatchedChange_Kind() {}
 
 // Asks for statistics of routing.
 type GetRoutingStatsRequest struct {
@@ -2071,7 +2241,7 @@ type GetRoutingStatsRequest struct {
 
 func (x *GetRoutingStatsRequest) Reset() {
 	*x = GetRoutingStatsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2253,7 @@ func (x *GetRoutingStatsRequest) String() string {
 func (*GetRoutingStatsRequest) ProtoMessage() {}
 
 func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[16]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2266,7 @@ func (x *GetRoutingStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{16}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetRoutingStatsRequest) GetTenant() string {
@@ -2193,7 +2363,7 @@ type GetRoutingStatsResponse struct {
 
 func (x *GetRoutingStatsResponse) Reset() {
 	*x = GetRoutingStatsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2375,7 @@ func (x *GetRoutingStatsResponse) String() string {
 func (*GetRoutingStatsResponse) ProtoMessage() {}
 
 func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[17]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2388,7 @@ func (x *GetRoutingStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRoutingStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetRoutingStatsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{17}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetRoutingStatsResponse) GetAsOfTime() *timestamppb.Timestamp {
@@ -2403,7 +2573,7 @@ type ConfidenceCount struct {
 
 func (x *ConfidenceCount) Reset() {
 	*x = ConfidenceCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2585,7 @@ func (x *ConfidenceCount) String() string {
 func (*ConfidenceCount) ProtoMessage() {}
 
 func (x *ConfidenceCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[18]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2598,7 @@ func (x *ConfidenceCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfidenceCount.ProtoReflect.Descriptor instead.
 func (*ConfidenceCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{18}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ConfidenceCount) GetConfidenceFrom() float64 {
@@ -2490,7 +2660,7 @@ type RegistryVersionCount struct {
 
 func (x *RegistryVersionCount) Reset() {
 	*x = RegistryVersionCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2672,7 @@ func (x *RegistryVersionCount) String() string {
 func (*RegistryVersionCount) ProtoMessage() {}
 
 func (x *RegistryVersionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[19]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2685,7 @@ func (x *RegistryVersionCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegistryVersionCount.ProtoReflect.Descriptor instead.
 func (*RegistryVersionCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{19}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RegistryVersionCount) GetRegistryVersion() string {
@@ -2567,7 +2737,7 @@ type SuggestionCount struct {
 
 func (x *SuggestionCount) Reset() {
 	*x = SuggestionCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2579,7 +2749,7 @@ func (x *SuggestionCount) String() string {
 func (*SuggestionCount) ProtoMessage() {}
 
 func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[20]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2592,7 +2762,7 @@ func (x *SuggestionCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestionCount.ProtoReflect.Descriptor instead.
 func (*SuggestionCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{20}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SuggestionCount) GetFromAgentId() string {
@@ -2666,7 +2836,7 @@ type StatsPeriod struct {
 
 func (x *StatsPeriod) Reset() {
 	*x = StatsPeriod{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2848,7 @@ func (x *StatsPeriod) String() string {
 func (*StatsPeriod) ProtoMessage() {}
 
 func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[21]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2861,7 @@ func (x *StatsPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsPeriod.ProtoReflect.Descriptor instead.
 func (*StatsPeriod) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{21}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StatsPeriod) GetStartTime() *timestamppb.Timestamp {
@@ -2777,7 +2947,7 @@ type RouteReasonCount struct {
 
 func (x *RouteReasonCount) Reset() {
 	*x = RouteReasonCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2959,7 @@ func (x *RouteReasonCount) String() string {
 func (*RouteReasonCount) ProtoMessage() {}
 
 func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[22]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2972,7 @@ func (x *RouteReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteReasonCount.ProtoReflect.Descriptor instead.
 func (*RouteReasonCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{22}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RouteReasonCount) GetReason() RouteReason {
@@ -2844,7 +3014,7 @@ type HandoffCount struct {
 
 func (x *HandoffCount) Reset() {
 	*x = HandoffCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3026,7 @@ func (x *HandoffCount) String() string {
 func (*HandoffCount) ProtoMessage() {}
 
 func (x *HandoffCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[23]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3039,7 @@ func (x *HandoffCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoffCount.ProtoReflect.Descriptor instead.
 func (*HandoffCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{23}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HandoffCount) GetFromAgentId() string {
@@ -2967,7 +3137,7 @@ type AgentStats struct {
 
 func (x *AgentStats) Reset() {
 	*x = AgentStats{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3149,7 @@ func (x *AgentStats) String() string {
 func (*AgentStats) ProtoMessage() {}
 
 func (x *AgentStats) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[24]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3162,7 @@ func (x *AgentStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStats.ProtoReflect.Descriptor instead.
 func (*AgentStats) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{24}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentStats) GetAgentId() string {
@@ -3106,7 +3276,7 @@ type TurnOutcomeCount struct {
 
 func (x *TurnOutcomeCount) Reset() {
 	*x = TurnOutcomeCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3118,7 +3288,7 @@ func (x *TurnOutcomeCount) String() string {
 func (*TurnOutcomeCount) ProtoMessage() {}
 
 func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[25]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3131,7 +3301,7 @@ func (x *TurnOutcomeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnOutcomeCount.ProtoReflect.Descriptor instead.
 func (*TurnOutcomeCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{25}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TurnOutcomeCount) GetOutcome() TurnOutcome {
@@ -3157,7 +3327,7 @@ type GetServerStatusRequest struct {
 
 func (x *GetServerStatusRequest) Reset() {
 	*x = GetServerStatusRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3339,7 @@ func (x *GetServerStatusRequest) String() string {
 func (*GetServerStatusRequest) ProtoMessage() {}
 
 func (x *GetServerStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[26]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3352,7 @@ func (x *GetServerStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetServerStatusRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{26}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
 }
 
 // How one server is doing. Counts are since its start, for all tenants.
@@ -3216,7 +3386,7 @@ type GetServerStatusResponse struct {
 
 func (x *GetServerStatusResponse) Reset() {
 	*x = GetServerStatusResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3228,7 +3398,7 @@ func (x *GetServerStatusResponse) String() string {
 func (*GetServerStatusResponse) ProtoMessage() {}
 
 func (x *GetServerStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[27]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3241,7 +3411,7 @@ func (x *GetServerStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetServerStatusResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{27}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetServerStatusResponse) GetServer() string {
@@ -3337,7 +3507,7 @@ type MethodCalls struct {
 
 func (x *MethodCalls) Reset() {
 	*x = MethodCalls{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3519,7 @@ func (x *MethodCalls) String() string {
 func (*MethodCalls) ProtoMessage() {}
 
 func (x *MethodCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[28]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3532,7 @@ func (x *MethodCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MethodCalls.ProtoReflect.Descriptor instead.
 func (*MethodCalls) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{28}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MethodCalls) GetMethod() string {
@@ -3397,7 +3567,7 @@ type VerifyAuditRequest struct {
 
 func (x *VerifyAuditRequest) Reset() {
 	*x = VerifyAuditRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3409,7 +3579,7 @@ func (x *VerifyAuditRequest) String() string {
 func (*VerifyAuditRequest) ProtoMessage() {}
 
 func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[29]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3422,7 +3592,7 @@ func (x *VerifyAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditRequest.ProtoReflect.Descriptor instead.
 func (*VerifyAuditRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{29}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VerifyAuditRequest) GetTenant() string {
@@ -3463,7 +3633,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3645,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[30]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3658,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{30}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VerifyAuditResponse) GetSessions() int64 {
@@ -3591,7 +3761,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3603,7 +3773,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[31]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3616,7 +3786,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{31}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -3678,7 +3848,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3690,7 +3860,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3703,7 +3873,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -3749,7 +3919,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3761,7 +3931,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3774,7 +3944,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -3824,7 +3994,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +4006,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +4019,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -4019,7 +4189,7 @@ type UserProfile struct {
 
 func (x *UserProfile) Reset() {
 	*x = UserProfile{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4201,7 @@ func (x *UserProfile) String() string {
 func (*UserProfile) ProtoMessage() {}
 
 func (x *UserProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4214,7 @@ func (x *UserProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
 func (*UserProfile) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UserProfile) GetRevision() int64 {
@@ -4104,7 +4274,7 @@ type TypedCommand struct {
 
 func (x *TypedCommand) Reset() {
 	*x = TypedCommand{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4286,7 @@ func (x *TypedCommand) String() string {
 func (*TypedCommand) ProtoMessage() {}
 
 func (x *TypedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4299,7 @@ func (x *TypedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
 func (*TypedCommand) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TypedCommand) GetRevision() int64 {
@@ -4190,7 +4360,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4372,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4385,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -4320,7 +4490,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4332,7 +4502,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4345,7 +4515,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -4441,7 +4611,7 @@ type GetRegistryRequest struct {
 
 func (x *GetRegistryRequest) Reset() {
 	*x = GetRegistryRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4623,7 @@ func (x *GetRegistryRequest) String() string {
 func (*GetRegistryRequest) ProtoMessage() {}
 
 func (x *GetRegistryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4466,7 +4636,7 @@ func (x *GetRegistryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegistryRequest.ProtoReflect.Descriptor instead.
 func (*GetRegistryRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{41}
 }
 
 // The registry in force.
@@ -4488,7 +4658,7 @@ type GetRegistryResponse struct {
 
 func (x *GetRegistryResponse) Reset() {
 	*x = GetRegistryResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4500,7 +4670,7 @@ func (x *GetRegistryResponse) String() string {
 func (*GetRegistryResponse) ProtoMessage() {}
 
 func (x *GetRegistryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4513,7 +4683,7 @@ func (x *GetRegistryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegistryResponse.ProtoReflect.Descriptor instead.
 func (*GetRegistryResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetRegistryResponse) GetRegistryVersion() string {
@@ -4569,7 +4739,7 @@ type RegistryAgent struct {
 
 func (x *RegistryAgent) Reset() {
 	*x = RegistryAgent{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4581,7 +4751,7 @@ func (x *RegistryAgent) String() string {
 func (*RegistryAgent) ProtoMessage() {}
 
 func (x *RegistryAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4594,7 +4764,7 @@ func (x *RegistryAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegistryAgent.ProtoReflect.Descriptor instead.
 func (*RegistryAgent) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RegistryAgent) GetAgent() *Agent {
@@ -4640,7 +4810,7 @@ type RegistryWarning struct {
 
 func (x *RegistryWarning) Reset() {
 	*x = RegistryWarning{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4652,7 +4822,7 @@ func (x *RegistryWarning) String() string {
 func (*RegistryWarning) ProtoMessage() {}
 
 func (x *RegistryWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4665,7 +4835,7 @@ func (x *RegistryWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegistryWarning.ProtoReflect.Descriptor instead.
 func (*RegistryWarning) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RegistryWarning) GetLine() int32 {
@@ -4715,7 +4885,7 @@ type StartReplayRequest struct {
 
 func (x *StartReplayRequest) Reset() {
 	*x = StartReplayRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4727,7 +4897,7 @@ func (x *StartReplayRequest) String() string {
 func (*StartReplayRequest) ProtoMessage() {}
 
 func (x *StartReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4740,7 +4910,7 @@ func (x *StartReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReplayRequest.ProtoReflect.Descriptor instead.
 func (*StartReplayRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{43}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StartReplayRequest) GetTenant() string {
@@ -4807,7 +4977,7 @@ type StartReplayResponse struct {
 
 func (x *StartReplayResponse) Reset() {
 	*x = StartReplayResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4819,7 +4989,7 @@ func (x *StartReplayResponse) String() string {
 func (*StartReplayResponse) ProtoMessage() {}
 
 func (x *StartReplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4832,7 +5002,7 @@ func (x *StartReplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReplayResponse.ProtoReflect.Descriptor instead.
 func (*StartReplayResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{44}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StartReplayResponse) GetReplayId() string {
@@ -4874,7 +5044,7 @@ type WatchReplayRequest struct {
 
 func (x *WatchReplayRequest) Reset() {
 	*x = WatchReplayRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4886,7 +5056,7 @@ func (x *WatchReplayRequest) String() string {
 func (*WatchReplayRequest) ProtoMessage() {}
 
 func (x *WatchReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4899,7 +5069,7 @@ func (x *WatchReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReplayRequest.ProtoReflect.Descriptor instead.
 func (*WatchReplayRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{45}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *WatchReplayRequest) GetTenant() string {
@@ -4946,7 +5116,7 @@ type WatchReplayResponse struct {
 
 func (x *WatchReplayResponse) Reset() {
 	*x = WatchReplayResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4958,7 +5128,7 @@ func (x *WatchReplayResponse) String() string {
 func (*WatchReplayResponse) ProtoMessage() {}
 
 func (x *WatchReplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4971,7 +5141,7 @@ func (x *WatchReplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReplayResponse.ProtoReflect.Descriptor instead.
 func (*WatchReplayResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{46}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchReplayResponse) GetProgress() *ReplayProgress {
@@ -5037,7 +5207,7 @@ type ReplayProgress struct {
 
 func (x *ReplayProgress) Reset() {
 	*x = ReplayProgress{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +5219,7 @@ func (x *ReplayProgress) String() string {
 func (*ReplayProgress) ProtoMessage() {}
 
 func (x *ReplayProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +5232,7 @@ func (x *ReplayProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayProgress.ProtoReflect.Descriptor instead.
 func (*ReplayProgress) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{47}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReplayProgress) GetReplayId() string {
@@ -5204,7 +5374,7 @@ type ReplayFigures struct {
 
 func (x *ReplayFigures) Reset() {
 	*x = ReplayFigures{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5386,7 @@ func (x *ReplayFigures) String() string {
 func (*ReplayFigures) ProtoMessage() {}
 
 func (x *ReplayFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5399,7 @@ func (x *ReplayFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayFigures.ProtoReflect.Descriptor instead.
 func (*ReplayFigures) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{48}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReplayFigures) GetSupervisorCallsSaved() int64 {
@@ -5308,7 +5478,7 @@ type ReplayEffectCount struct {
 
 func (x *ReplayEffectCount) Reset() {
 	*x = ReplayEffectCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5320,7 +5490,7 @@ func (x *ReplayEffectCount) String() string {
 func (*ReplayEffectCount) ProtoMessage() {}
 
 func (x *ReplayEffectCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5333,7 +5503,7 @@ func (x *ReplayEffectCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayEffectCount.ProtoReflect.Descriptor instead.
 func (*ReplayEffectCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{49}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReplayEffectCount) GetEffect() ReplayEffect {
@@ -5379,7 +5549,7 @@ type ReplayedTurn struct {
 
 func (x *ReplayedTurn) Reset() {
 	*x = ReplayedTurn{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5561,7 @@ func (x *ReplayedTurn) String() string {
 func (*ReplayedTurn) ProtoMessage() {}
 
 func (x *ReplayedTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5574,7 @@ func (x *ReplayedTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayedTurn.ProtoReflect.Descriptor instead.
 func (*ReplayedTurn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{50}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReplayedTurn) GetSessionId() string {
@@ -5490,7 +5660,7 @@ type CancelReplayRequest struct {
 
 func (x *CancelReplayRequest) Reset() {
 	*x = CancelReplayRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5502,7 +5672,7 @@ func (x *CancelReplayRequest) String() string {
 func (*CancelReplayRequest) ProtoMessage() {}
 
 func (x *CancelReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5515,7 +5685,7 @@ func (x *CancelReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReplayRequest.ProtoReflect.Descriptor instead.
 func (*CancelReplayRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{51}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CancelReplayRequest) GetTenant() string {
@@ -5543,7 +5713,7 @@ type CancelReplayResponse struct {
 
 func (x *CancelReplayResponse) Reset() {
 	*x = CancelReplayResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5555,7 +5725,7 @@ func (x *CancelReplayResponse) String() string {
 func (*CancelReplayResponse) ProtoMessage() {}
 
 func (x *CancelReplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5568,7 +5738,7 @@ func (x *CancelReplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReplayResponse.ProtoReflect.Descriptor instead.
 func (*CancelReplayResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{52}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CancelReplayResponse) GetProgress() *ReplayProgress {
@@ -5598,7 +5768,7 @@ type TouchedSessions struct {
 
 func (x *TouchedSessions) Reset() {
 	*x = TouchedSessions{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5610,7 +5780,7 @@ func (x *TouchedSessions) String() string {
 func (*TouchedSessions) ProtoMessage() {}
 
 func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5623,7 +5793,7 @@ func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
 func (*TouchedSessions) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{53}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *TouchedSessions) GetAgentId() string {
@@ -5692,7 +5862,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5704,7 +5874,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5717,7 +5887,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{54}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -5787,7 +5957,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5799,7 +5969,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5812,7 +5982,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{55}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -5849,7 +6019,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5861,7 +6031,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5874,7 +6044,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{56}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -5956,7 +6126,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5968,7 +6138,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5981,7 +6151,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{57}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -6030,7 +6200,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6042,7 +6212,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6055,7 +6225,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{58}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -6113,7 +6283,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6125,7 +6295,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6138,7 +6308,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{59}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -6329,13 +6499,14 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\x0fcontent_removed\x18\a \x01(\bR\x0econtentRemoved\x12<\n" +
 	"\n" +
 	"unreadable\x18\b \x01(\v2\x1c.agent_routing.v1.UnreadableR\n" +
-	"unreadable\"\xcb\x01\n" +
+	"unreadable\"\x8d\x02\n" +
 	"\x12WatchEventsRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12%\n" +
 	"\x0efrom_beginning\x18\x03 \x01(\bR\rfromBeginning\x12\x14\n" +
 	"\x05kinds\x18\x04 \x03(\tR\x05kinds\x12H\n" +
-	"\x12heartbeat_interval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\"\xfe\x01\n" +
+	"\x12heartbeat_interval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x11heartbeatInterval\x12@\n" +
+	"\x0ebatch_interval\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\rbatchInterval\"\xb5\x02\n" +
 	"\x13WatchEventsResponse\x12\x16\n" +
 	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x16\n" +
 	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x122\n" +
@@ -6343,6 +6514,16 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\theartbeat\x18\x04 \x01(\v2\x1b.agent_routing.v1.HeartbeatH\x00R\theartbeat\x12>\n" +
 	"\n" +
 	"unreadable\x18\x05 \x01(\v2\x1c.agent_routing.v1.UnreadableH\x00R\n" +
+	"unreadable\x125\n" +
+	"\x05batch\x18\x06 \x01(\v2\x1d.agent_routing.v1.ChangeBatchH\x00R\x05batchB\x06\n" +
+	"\x04kind\"H\n" +
+	"\vChangeBatch\x129\n" +
+	"\achanges\x18\x01 \x03(\v2\x1f.agent_routing.v1.BatchedChangeR\achanges\"\xa3\x01\n" +
+	"\rBatchedChange\x12\x16\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x122\n" +
+	"\x06change\x18\x02 \x01(\v2\x18.agent_routing.v1.ChangeH\x00R\x06change\x12>\n" +
+	"\n" +
+	"unreadable\x18\x03 \x01(\v2\x1c.agent_routing.v1.UnreadableH\x00R\n" +
 	"unreadableB\x06\n" +
 	"\x04kind\"\xbc\x01\n" +
 	"\x16GetRoutingStatsRequest\x12\x16\n" +
@@ -6762,7 +6943,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(ReplayState)(0),                // 1: agent_routing.v1.ReplayState
@@ -6784,222 +6965,229 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*AuditRecord)(nil),             // 17: agent_routing.v1.AuditRecord
 	(*WatchEventsRequest)(nil),      // 18: agent_routing.v1.WatchEventsRequest
 	(*WatchEventsResponse)(nil),     // 19: agent_routing.v1.WatchEventsResponse
-	(*GetRoutingStatsRequest)(nil),  // 20: agent_routing.v1.GetRoutingStatsRequest
-	(*GetRoutingStatsResponse)(nil), // 21: agent_routing.v1.GetRoutingStatsResponse
-	(*ConfidenceCount)(nil),         // 22: agent_routing.v1.ConfidenceCount
-	(*RegistryVersionCount)(nil),    // 23: agent_routing.v1.RegistryVersionCount
-	(*SuggestionCount)(nil),         // 24: agent_routing.v1.SuggestionCount
-	(*StatsPeriod)(nil),             // 25: agent_routing.v1.StatsPeriod
-	(*RouteReasonCount)(nil),        // 26: agent_routing.v1.RouteReasonCount
-	(*HandoffCount)(nil),            // 27: agent_routing.v1.HandoffCount
-	(*AgentStats)(nil),              // 28: agent_routing.v1.AgentStats
-	(*TurnOutcomeCount)(nil),        // 29: agent_routing.v1.TurnOutcomeCount
-	(*GetServerStatusRequest)(nil),  // 30: agent_routing.v1.GetServerStatusRequest
-	(*GetServerStatusResponse)(nil), // 31: agent_routing.v1.GetServerStatusResponse
-	(*MethodCalls)(nil),             // 32: agent_routing.v1.MethodCalls
-	(*VerifyAuditRequest)(nil),      // 33: agent_routing.v1.VerifyAuditRequest
-	(*VerifyAuditResponse)(nil),     // 34: agent_routing.v1.VerifyAuditResponse
-	(*EraseUserRequest)(nil),        // 35: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 36: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 37: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 38: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 39: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 40: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 41: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 42: agent_routing.v1.ReloadAgentsResponse
-	(*GetRegistryRequest)(nil),      // 43: agent_routing.v1.GetRegistryRequest
-	(*GetRegistryResponse)(nil),     // 44: agent_routing.v1.GetRegistryResponse
-	(*RegistryAgent)(nil),           // 45: agent_routing.v1.RegistryAgent
-	(*RegistryWarning)(nil),         // 46: agent_routing.v1.RegistryWarning
-	(*StartReplayRequest)(nil),      // 47: agent_routing.v1.StartReplayRequest
-	(*StartReplayResponse)(nil),     // 48: agent_routing.v1.StartReplayResponse
-	(*WatchReplayRequest)(nil),      // 49: agent_routing.v1.WatchReplayRequest
-	(*WatchReplayResponse)(nil),     // 50: agent_routing.v1.WatchReplayResponse
-	(*ReplayProgress)(nil),          // 51: agent_routing.v1.ReplayProgress
-	(*ReplayFigures)(nil),           // 52: agent_routing.v1.ReplayFigures
-	(*ReplayEffectCount)(nil),       // 53: agent_routing.v1.ReplayEffectCount
-	(*ReplayedTurn)(nil),            // 54: agent_routing.v1.ReplayedTurn
-	(*CancelReplayRequest)(nil),     // 55: agent_routing.v1.CancelReplayRequest
-	(*CancelReplayResponse)(nil),    // 56: agent_routing.v1.CancelReplayResponse
-	(*TouchedSessions)(nil),         // 57: agent_routing.v1.TouchedSessions
-	(*SetStickinessRequest)(nil),    // 58: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 59: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 60: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 61: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 62: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 63: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 64: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	nil,                             // 65: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 66: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 67: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 68: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 69: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 70: agent_routing.v1.Agent
-	(*durationpb.Duration)(nil),     // 71: google.protobuf.Duration
-	(*Frame)(nil),                   // 72: agent_routing.v1.Frame
-	(*Task)(nil),                    // 73: agent_routing.v1.Task
-	(RouteReason)(0),                // 74: agent_routing.v1.RouteReason
-	(*SessionEvent)(nil),            // 75: agent_routing.v1.SessionEvent
-	(*Change)(nil),                  // 76: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 77: agent_routing.v1.Heartbeat
-	(Initiator)(0),                  // 78: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 79: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 80: agent_routing.v1.TurnOutcome
-	(*Turn)(nil),                    // 81: agent_routing.v1.Turn
-	(*Note)(nil),                    // 82: agent_routing.v1.Note
+	(*ChangeBatch)(nil),             // 20: agent_routing.v1.ChangeBatch
+	(*BatchedChange)(nil),           // 21: agent_routing.v1.BatchedChange
+	(*GetRoutingStatsRequest)(nil),  // 22: agent_routing.v1.GetRoutingStatsRequest
+	(*GetRoutingStatsResponse)(nil), // 23: agent_routing.v1.GetRoutingStatsResponse
+	(*ConfidenceCount)(nil),         // 24: agent_routing.v1.ConfidenceCount
+	(*RegistryVersionCount)(nil),    // 25: agent_routing.v1.RegistryVersionCount
+	(*SuggestionCount)(nil),         // 26: agent_routing.v1.SuggestionCount
+	(*StatsPeriod)(nil),             // 27: agent_routing.v1.StatsPeriod
+	(*RouteReasonCount)(nil),        // 28: agent_routing.v1.RouteReasonCount
+	(*HandoffCount)(nil),            // 29: agent_routing.v1.HandoffCount
+	(*AgentStats)(nil),              // 30: agent_routing.v1.AgentStats
+	(*TurnOutcomeCount)(nil),        // 31: agent_routing.v1.TurnOutcomeCount
+	(*GetServerStatusRequest)(nil),  // 32: agent_routing.v1.GetServerStatusRequest
+	(*GetServerStatusResponse)(nil), // 33: agent_routing.v1.GetServerStatusResponse
+	(*MethodCalls)(nil),             // 34: agent_routing.v1.MethodCalls
+	(*VerifyAuditRequest)(nil),      // 35: agent_routing.v1.VerifyAuditRequest
+	(*VerifyAuditResponse)(nil),     // 36: agent_routing.v1.VerifyAuditResponse
+	(*EraseUserRequest)(nil),        // 37: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 38: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 39: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 40: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 41: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 42: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 43: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 44: agent_routing.v1.ReloadAgentsResponse
+	(*GetRegistryRequest)(nil),      // 45: agent_routing.v1.GetRegistryRequest
+	(*GetRegistryResponse)(nil),     // 46: agent_routing.v1.GetRegistryResponse
+	(*RegistryAgent)(nil),           // 47: agent_routing.v1.RegistryAgent
+	(*RegistryWarning)(nil),         // 48: agent_routing.v1.RegistryWarning
+	(*StartReplayRequest)(nil),      // 49: agent_routing.v1.StartReplayRequest
+	(*StartReplayResponse)(nil),     // 50: agent_routing.v1.StartReplayResponse
+	(*WatchReplayRequest)(nil),      // 51: agent_routing.v1.WatchReplayRequest
+	(*WatchReplayResponse)(nil),     // 52: agent_routing.v1.WatchReplayResponse
+	(*ReplayProgress)(nil),          // 53: agent_routing.v1.ReplayProgress
+	(*ReplayFigures)(nil),           // 54: agent_routing.v1.ReplayFigures
+	(*ReplayEffectCount)(nil),       // 55: agent_routing.v1.ReplayEffectCount
+	(*ReplayedTurn)(nil),            // 56: agent_routing.v1.ReplayedTurn
+	(*CancelReplayRequest)(nil),     // 57: agent_routing.v1.CancelReplayRequest
+	(*CancelReplayResponse)(nil),    // 58: agent_routing.v1.CancelReplayResponse
+	(*TouchedSessions)(nil),         // 59: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 60: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 61: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 62: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 63: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 64: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 65: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 66: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	nil,                             // 67: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 68: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 69: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 70: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 71: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 72: agent_routing.v1.Agent
+	(*durationpb.Duration)(nil),     // 73: google.protobuf.Duration
+	(*Frame)(nil),                   // 74: agent_routing.v1.Frame
+	(*Task)(nil),                    // 75: agent_routing.v1.Task
+	(RouteReason)(0),                // 76: agent_routing.v1.RouteReason
+	(*SessionEvent)(nil),            // 77: agent_routing.v1.SessionEvent
+	(*Change)(nil),                  // 78: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 79: agent_routing.v1.Heartbeat
+	(Initiator)(0),                  // 80: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 81: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 82: agent_routing.v1.TurnOutcome
+	(*Turn)(nil),                    // 83: agent_routing.v1.Turn
+	(*Note)(nil),                    // 84: agent_routing.v1.Note
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	68,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	69,  // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	69,  // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	70,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	71,  // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	71,  // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	6,   // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	70,  // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	68,  // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	69,  // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	69,  // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	72,  // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	70,  // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	71,  // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	71,  // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
 	7,   // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
 	10,  // 9: agent_routing.v1.ListInboxResponse.entries:type_name -> agent_routing.v1.InboxEntry
-	70,  // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
-	69,  // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
-	69,  // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
-	71,  // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
-	70,  // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
-	69,  // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	72,  // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
-	73,  // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
+	72,  // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
+	71,  // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
+	71,  // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
+	73,  // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
+	72,  // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
+	71,  // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	74,  // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
+	75,  // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
 	14,  // 18: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
 	14,  // 19: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	70,  // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
-	69,  // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
-	69,  // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
-	64,  // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	72,  // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
+	71,  // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
+	71,  // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
+	66,  // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
 	13,  // 24: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
-	73,  // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
-	70,  // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
-	72,  // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
+	75,  // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
+	72,  // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
+	74,  // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
 	14,  // 28: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
 	14,  // 29: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	70,  // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
-	74,  // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
-	69,  // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
-	69,  // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	69,  // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	72,  // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
+	76,  // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
+	71,  // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
+	71,  // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	71,  // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
 	0,   // 35: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
 	17,  // 36: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	75,  // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	77,  // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
 	7,   // 38: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	71,  // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	76,  // 40: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	77,  // 41: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	7,   // 42: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	69,  // 43: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	69,  // 44: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	69,  // 45: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	69,  // 46: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	69,  // 47: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
-	26,  // 48: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	65,  // 49: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	27,  // 50: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	66,  // 51: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	28,  // 52: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	67,  // 53: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	25,  // 54: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
-	24,  // 55: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
-	22,  // 56: agent_routing.v1.GetRoutingStatsResponse.suggestions_by_confidence:type_name -> agent_routing.v1.ConfidenceCount
-	23,  // 57: agent_routing.v1.GetRoutingStatsResponse.registry_versions:type_name -> agent_routing.v1.RegistryVersionCount
-	69,  // 58: agent_routing.v1.RegistryVersionCount.start_time:type_name -> google.protobuf.Timestamp
-	69,  // 59: agent_routing.v1.RegistryVersionCount.end_time:type_name -> google.protobuf.Timestamp
-	69,  // 60: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	71,  // 61: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	74,  // 62: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	78,  // 63: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	79,  // 64: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
-	29,  // 65: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	71,  // 66: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	71,  // 67: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	80,  // 68: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	69,  // 69: agent_routing.v1.GetServerStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	69,  // 70: agent_routing.v1.GetServerStatusResponse.current_time:type_name -> google.protobuf.Timestamp
-	71,  // 71: agent_routing.v1.GetServerStatusResponse.duration_bounds:type_name -> google.protobuf.Duration
-	32,  // 72: agent_routing.v1.GetServerStatusResponse.calls:type_name -> agent_routing.v1.MethodCalls
-	69,  // 73: agent_routing.v1.VerifyAuditResponse.sealed_time:type_name -> google.protobuf.Timestamp
-	69,  // 74: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	6,   // 75: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	73,  // 76: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	81,  // 77: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	17,  // 78: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	39,  // 79: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	40,  // 80: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	7,   // 81: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	82,  // 82: agent_routing.v1.ExportUserResponse.note:type_name -> agent_routing.v1.Note
-	69,  // 83: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	69,  // 84: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	57,  // 85: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	45,  // 86: agent_routing.v1.ReloadAgentsResponse.agents:type_name -> agent_routing.v1.RegistryAgent
-	46,  // 87: agent_routing.v1.ReloadAgentsResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
-	45,  // 88: agent_routing.v1.GetRegistryResponse.agents:type_name -> agent_routing.v1.RegistryAgent
-	46,  // 89: agent_routing.v1.GetRegistryResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
-	70,  // 90: agent_routing.v1.RegistryAgent.agent:type_name -> agent_routing.v1.Agent
-	69,  // 91: agent_routing.v1.StartReplayRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	69,  // 92: agent_routing.v1.StartReplayRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	51,  // 93: agent_routing.v1.WatchReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
-	54,  // 94: agent_routing.v1.WatchReplayResponse.turns:type_name -> agent_routing.v1.ReplayedTurn
-	1,   // 95: agent_routing.v1.ReplayProgress.state:type_name -> agent_routing.v1.ReplayState
-	69,  // 96: agent_routing.v1.ReplayProgress.start_time:type_name -> google.protobuf.Timestamp
-	69,  // 97: agent_routing.v1.ReplayProgress.end_time:type_name -> google.protobuf.Timestamp
-	52,  // 98: agent_routing.v1.ReplayProgress.current:type_name -> agent_routing.v1.ReplayFigures
-	52,  // 99: agent_routing.v1.ReplayProgress.candidate:type_name -> agent_routing.v1.ReplayFigures
-	53,  // 100: agent_routing.v1.ReplayProgress.effects:type_name -> agent_routing.v1.ReplayEffectCount
-	2,   // 101: agent_routing.v1.ReplayEffectCount.effect:type_name -> agent_routing.v1.ReplayEffect
-	74,  // 102: agent_routing.v1.ReplayedTurn.current_reason:type_name -> agent_routing.v1.RouteReason
-	74,  // 103: agent_routing.v1.ReplayedTurn.reason:type_name -> agent_routing.v1.RouteReason
-	2,   // 104: agent_routing.v1.ReplayedTurn.effect:type_name -> agent_routing.v1.ReplayEffect
-	51,  // 105: agent_routing.v1.CancelReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
-	3,   // 106: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	69,  // 107: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	69,  // 108: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	69,  // 109: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	4,   // 110: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	11,  // 111: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
-	15,  // 112: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	18,  // 113: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	20,  // 114: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	30,  // 115: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
-	33,  // 116: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
-	35,  // 117: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	37,  // 118: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	41,  // 119: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	43,  // 120: agent_routing.v1.AdminService.GetRegistry:input_type -> agent_routing.v1.GetRegistryRequest
-	47,  // 121: agent_routing.v1.AdminService.StartReplay:input_type -> agent_routing.v1.StartReplayRequest
-	49,  // 122: agent_routing.v1.AdminService.WatchReplay:input_type -> agent_routing.v1.WatchReplayRequest
-	55,  // 123: agent_routing.v1.AdminService.CancelReplay:input_type -> agent_routing.v1.CancelReplayRequest
-	58,  // 124: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	59,  // 125: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	8,   // 126: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
-	62,  // 127: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	5,   // 128: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	12,  // 129: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
-	16,  // 130: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	19,  // 131: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	21,  // 132: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	31,  // 133: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
-	34,  // 134: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
-	36,  // 135: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	38,  // 136: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	42,  // 137: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	44,  // 138: agent_routing.v1.AdminService.GetRegistry:output_type -> agent_routing.v1.GetRegistryResponse
-	48,  // 139: agent_routing.v1.AdminService.StartReplay:output_type -> agent_routing.v1.StartReplayResponse
-	50,  // 140: agent_routing.v1.AdminService.WatchReplay:output_type -> agent_routing.v1.WatchReplayResponse
-	56,  // 141: agent_routing.v1.AdminService.CancelReplay:output_type -> agent_routing.v1.CancelReplayResponse
-	61,  // 142: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	60,  // 143: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	9,   // 144: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
-	63,  // 145: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	128, // [128:146] is the sub-list for method output_type
-	110, // [110:128] is the sub-list for method input_type
-	110, // [110:110] is the sub-list for extension type_name
-	110, // [110:110] is the sub-list for extension extendee
-	0,   // [0:110] is the sub-list for field type_name
+	73,  // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	73,  // 40: agent_routing.v1.WatchEventsRequest.batch_interval:type_name -> google.protobuf.Duration
+	78,  // 41: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	79,  // 42: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	7,   // 43: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	20,  // 44: agent_routing.v1.WatchEventsResponse.batch:type_name -> agent_routing.v1.ChangeBatch
+	21,  // 45: agent_routing.v1.ChangeBatch.changes:type_name -> agent_routing.v1.BatchedChange
+	78,  // 46: agent_routing.v1.BatchedChange.change:type_name -> agent_routing.v1.Change
+	7,   // 47: agent_routing.v1.BatchedChange.unreadable:type_name -> agent_routing.v1.Unreadable
+	71,  // 48: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	71,  // 49: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	71,  // 50: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	71,  // 51: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	71,  // 52: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	28,  // 53: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
+	67,  // 54: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	29,  // 55: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
+	68,  // 56: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	30,  // 57: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
+	69,  // 58: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	27,  // 59: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
+	26,  // 60: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
+	24,  // 61: agent_routing.v1.GetRoutingStatsResponse.suggestions_by_confidence:type_name -> agent_routing.v1.ConfidenceCount
+	25,  // 62: agent_routing.v1.GetRoutingStatsResponse.registry_versions:type_name -> agent_routing.v1.RegistryVersionCount
+	71,  // 63: agent_routing.v1.RegistryVersionCount.start_time:type_name -> google.protobuf.Timestamp
+	71,  // 64: agent_routing.v1.RegistryVersionCount.end_time:type_name -> google.protobuf.Timestamp
+	71,  // 65: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	73,  // 66: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	76,  // 67: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	80,  // 68: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	81,  // 69: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	31,  // 70: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
+	73,  // 71: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	73,  // 72: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	82,  // 73: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	71,  // 74: agent_routing.v1.GetServerStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	71,  // 75: agent_routing.v1.GetServerStatusResponse.current_time:type_name -> google.protobuf.Timestamp
+	73,  // 76: agent_routing.v1.GetServerStatusResponse.duration_bounds:type_name -> google.protobuf.Duration
+	34,  // 77: agent_routing.v1.GetServerStatusResponse.calls:type_name -> agent_routing.v1.MethodCalls
+	71,  // 78: agent_routing.v1.VerifyAuditResponse.sealed_time:type_name -> google.protobuf.Timestamp
+	71,  // 79: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	6,   // 80: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	75,  // 81: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	83,  // 82: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	17,  // 83: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	41,  // 84: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	42,  // 85: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	7,   // 86: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	84,  // 87: agent_routing.v1.ExportUserResponse.note:type_name -> agent_routing.v1.Note
+	71,  // 88: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	71,  // 89: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	59,  // 90: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	47,  // 91: agent_routing.v1.ReloadAgentsResponse.agents:type_name -> agent_routing.v1.RegistryAgent
+	48,  // 92: agent_routing.v1.ReloadAgentsResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
+	47,  // 93: agent_routing.v1.GetRegistryResponse.agents:type_name -> agent_routing.v1.RegistryAgent
+	48,  // 94: agent_routing.v1.GetRegistryResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
+	72,  // 95: agent_routing.v1.RegistryAgent.agent:type_name -> agent_routing.v1.Agent
+	71,  // 96: agent_routing.v1.StartReplayRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	71,  // 97: agent_routing.v1.StartReplayRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	53,  // 98: agent_routing.v1.WatchReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
+	56,  // 99: agent_routing.v1.WatchReplayResponse.turns:type_name -> agent_routing.v1.ReplayedTurn
+	1,   // 100: agent_routing.v1.ReplayProgress.state:type_name -> agent_routing.v1.ReplayState
+	71,  // 101: agent_routing.v1.ReplayProgress.start_time:type_name -> google.protobuf.Timestamp
+	71,  // 102: agent_routing.v1.ReplayProgress.end_time:type_name -> google.protobuf.Timestamp
+	54,  // 103: agent_routing.v1.ReplayProgress.current:type_name -> agent_routing.v1.ReplayFigures
+	54,  // 104: agent_routing.v1.ReplayProgress.candidate:type_name -> agent_routing.v1.ReplayFigures
+	55,  // 105: agent_routing.v1.ReplayProgress.effects:type_name -> agent_routing.v1.ReplayEffectCount
+	2,   // 106: agent_routing.v1.ReplayEffectCount.effect:type_name -> agent_routing.v1.ReplayEffect
+	76,  // 107: agent_routing.v1.ReplayedTurn.current_reason:type_name -> agent_routing.v1.RouteReason
+	76,  // 108: agent_routing.v1.ReplayedTurn.reason:type_name -> agent_routing.v1.RouteReason
+	2,   // 109: agent_routing.v1.ReplayedTurn.effect:type_name -> agent_routing.v1.ReplayEffect
+	53,  // 110: agent_routing.v1.CancelReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
+	3,   // 111: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	71,  // 112: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	71,  // 113: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	71,  // 114: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	4,   // 115: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	11,  // 116: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	15,  // 117: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	18,  // 118: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	22,  // 119: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	32,  // 120: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
+	35,  // 121: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
+	37,  // 122: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	39,  // 123: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	43,  // 124: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	45,  // 125: agent_routing.v1.AdminService.GetRegistry:input_type -> agent_routing.v1.GetRegistryRequest
+	49,  // 126: agent_routing.v1.AdminService.StartReplay:input_type -> agent_routing.v1.StartReplayRequest
+	51,  // 127: agent_routing.v1.AdminService.WatchReplay:input_type -> agent_routing.v1.WatchReplayRequest
+	57,  // 128: agent_routing.v1.AdminService.CancelReplay:input_type -> agent_routing.v1.CancelReplayRequest
+	60,  // 129: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	61,  // 130: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	8,   // 131: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
+	64,  // 132: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	5,   // 133: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	12,  // 134: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	16,  // 135: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	19,  // 136: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	23,  // 137: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	33,  // 138: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
+	36,  // 139: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
+	38,  // 140: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	40,  // 141: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	44,  // 142: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	46,  // 143: agent_routing.v1.AdminService.GetRegistry:output_type -> agent_routing.v1.GetRegistryResponse
+	50,  // 144: agent_routing.v1.AdminService.StartReplay:output_type -> agent_routing.v1.StartReplayResponse
+	52,  // 145: agent_routing.v1.AdminService.WatchReplay:output_type -> agent_routing.v1.WatchReplayResponse
+	58,  // 146: agent_routing.v1.AdminService.CancelReplay:output_type -> agent_routing.v1.CancelReplayResponse
+	63,  // 147: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	62,  // 148: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	9,   // 149: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
+	65,  // 150: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	133, // [133:151] is the sub-list for method output_type
+	115, // [115:133] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -7020,9 +7208,14 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*WatchEventsResponse_Change)(nil),
 		(*WatchEventsResponse_Heartbeat)(nil),
 		(*WatchEventsResponse_Unreadable)(nil),
+		(*WatchEventsResponse_Batch)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[31].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[17].OneofWrappers = []any{
+		(*BatchedChange_Change)(nil),
+		(*BatchedChange_Unreadable)(nil),
+	}
+	file_agent_routing_v1_admin_service_proto_msgTypes[33].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[36].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
@@ -7032,15 +7225,15 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Unreadable)(nil),
 		(*ExportUserResponse_Note)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[54].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[58].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[56].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[60].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   64,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

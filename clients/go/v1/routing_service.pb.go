@@ -6678,7 +6678,9 @@ func (x *EndedApproval) GetRequestId() string {
 type ApprovalsHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether everything that waited has been sent.
-	IsComplete    bool `protobuf:"varint,1,opt,name=is_complete,json=isComplete,proto3" json:"is_complete,omitempty"`
+	IsComplete bool `protobuf:"varint,1,opt,name=is_complete,json=isComplete,proto3" json:"is_complete,omitempty"`
+	// When it was sent, by the server's clock.
+	SendTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=send_time,json=sendTime,proto3" json:"send_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6718,6 +6720,13 @@ func (x *ApprovalsHeartbeat) GetIsComplete() bool {
 		return x.IsComplete
 	}
 	return false
+}
+
+func (x *ApprovalsHeartbeat) GetSendTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SendTime
+	}
+	return nil
 }
 
 var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
@@ -7305,10 +7314,11 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x02 \x01(\tR\trequestId\"5\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"n\n" +
 	"\x12ApprovalsHeartbeat\x12\x1f\n" +
 	"\vis_complete\x18\x01 \x01(\bR\n" +
-	"isComplete*\xf9\x02\n" +
+	"isComplete\x127\n" +
+	"\tsend_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bsendTime*\xf9\x02\n" +
 	"\fTopicOutcome\x12\x1d\n" +
 	"\x19TOPIC_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18TOPIC_OUTCOME_HOME_FIRST\x10\x01\x12\x1b\n" +
@@ -7611,55 +7621,56 @@ var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
 	68,  // 115: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
 	71,  // 116: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
 	72,  // 117: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	6,   // 118: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	10,  // 119: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	12,  // 120: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	14,  // 121: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	20,  // 122: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	28,  // 123: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	30,  // 124: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
-	38,  // 125: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	32,  // 126: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	34,  // 127: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	36,  // 128: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	42,  // 129: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	48,  // 130: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	63,  // 131: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	52,  // 132: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
-	55,  // 133: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
-	57,  // 134: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
-	59,  // 135: agent_routing.v1.RoutingService.AddNote:input_type -> agent_routing.v1.AddNoteRequest
-	61,  // 136: agent_routing.v1.RoutingService.ListNotes:input_type -> agent_routing.v1.ListNotesRequest
-	66,  // 137: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	69,  // 138: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	46,  // 139: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	7,   // 140: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	11,  // 141: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	13,  // 142: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	15,  // 143: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	27,  // 144: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	29,  // 145: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	31,  // 146: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
-	40,  // 147: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	33,  // 148: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	35,  // 149: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	37,  // 150: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	43,  // 151: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	49,  // 152: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	65,  // 153: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	53,  // 154: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
-	56,  // 155: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
-	58,  // 156: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
-	60,  // 157: agent_routing.v1.RoutingService.AddNote:output_type -> agent_routing.v1.AddNoteResponse
-	62,  // 158: agent_routing.v1.RoutingService.ListNotes:output_type -> agent_routing.v1.ListNotesResponse
-	67,  // 159: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	70,  // 160: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	47,  // 161: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	140, // [140:162] is the sub-list for method output_type
-	118, // [118:140] is the sub-list for method input_type
-	118, // [118:118] is the sub-list for extension type_name
-	118, // [118:118] is the sub-list for extension extendee
-	0,   // [0:118] is the sub-list for field type_name
+	78,  // 118: agent_routing.v1.ApprovalsHeartbeat.send_time:type_name -> google.protobuf.Timestamp
+	6,   // 119: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 120: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 121: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 122: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	20,  // 123: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	28,  // 124: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	30,  // 125: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
+	38,  // 126: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	32,  // 127: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	34,  // 128: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	36,  // 129: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	42,  // 130: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	48,  // 131: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	63,  // 132: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	52,  // 133: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
+	55,  // 134: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
+	57,  // 135: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
+	59,  // 136: agent_routing.v1.RoutingService.AddNote:input_type -> agent_routing.v1.AddNoteRequest
+	61,  // 137: agent_routing.v1.RoutingService.ListNotes:input_type -> agent_routing.v1.ListNotesRequest
+	66,  // 138: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	69,  // 139: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	46,  // 140: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 141: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 142: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 143: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 144: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	27,  // 145: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	29,  // 146: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	31,  // 147: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
+	40,  // 148: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	33,  // 149: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	35,  // 150: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	37,  // 151: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	43,  // 152: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	49,  // 153: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	65,  // 154: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	53,  // 155: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
+	56,  // 156: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
+	58,  // 157: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
+	60,  // 158: agent_routing.v1.RoutingService.AddNote:output_type -> agent_routing.v1.AddNoteResponse
+	62,  // 159: agent_routing.v1.RoutingService.ListNotes:output_type -> agent_routing.v1.ListNotesResponse
+	67,  // 160: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	70,  // 161: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	47,  // 162: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	141, // [141:163] is the sub-list for method output_type
+	119, // [119:141] is the sub-list for method input_type
+	119, // [119:119] is the sub-list for extension type_name
+	119, // [119:119] is the sub-list for extension extendee
+	0,   // [0:119] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }

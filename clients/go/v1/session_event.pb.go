@@ -651,7 +651,9 @@ type Heartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The session's revision when it was sent: every change up to it has been sent on this stream.
 	// 0 on streams of all sessions.
-	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// When it was sent, by the server's clock: a reader that gets it later is behind.
+	SendTime      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=send_time,json=sendTime,proto3" json:"send_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -691,6 +693,13 @@ func (x *Heartbeat) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Heartbeat) GetSendTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SendTime
+	}
+	return nil
 }
 
 // Something that happened in a session.
@@ -4334,9 +4343,10 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x126\n" +
-	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"'\n" +
+	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"`\n" +
 	"\tHeartbeat\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x92\x19\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x127\n" +
+	"\tsend_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bsendTime\"\x92\x19\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -4761,104 +4771,105 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	11, // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	52, // 1: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	53, // 2: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
-	14, // 3: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
-	16, // 4: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
-	17, // 5: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
-	18, // 6: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
-	19, // 7: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
-	20, // 8: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
-	21, // 9: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
-	12, // 10: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
-	24, // 11: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
-	13, // 12: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
-	25, // 13: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
-	26, // 14: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
-	27, // 15: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
-	35, // 16: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
-	36, // 17: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
-	37, // 18: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
-	38, // 19: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
-	39, // 20: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
-	40, // 21: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
-	41, // 22: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
-	42, // 23: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
-	43, // 24: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
-	44, // 25: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
-	28, // 26: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
-	29, // 27: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
-	30, // 28: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
-	31, // 29: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
-	32, // 30: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
-	22, // 31: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
-	23, // 32: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
-	45, // 33: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
-	46, // 34: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
-	33, // 35: agent_routing.v1.SessionEvent.task_parked:type_name -> agent_routing.v1.TaskParked
-	34, // 36: agent_routing.v1.SessionEvent.task_foregrounded:type_name -> agent_routing.v1.TaskForegrounded
-	47, // 37: agent_routing.v1.SessionEvent.claimed:type_name -> agent_routing.v1.Claimed
-	50, // 38: agent_routing.v1.SessionEvent.claim_released:type_name -> agent_routing.v1.ClaimReleased
-	51, // 39: agent_routing.v1.SessionEvent.turn_answered:type_name -> agent_routing.v1.TurnAnswered
-	48, // 40: agent_routing.v1.SessionEvent.message_said:type_name -> agent_routing.v1.MessageSaid
-	49, // 41: agent_routing.v1.SessionEvent.note_added:type_name -> agent_routing.v1.NoteAdded
-	53, // 42: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	54, // 43: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	15, // 44: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	55, // 45: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	56, // 46: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	54, // 47: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	53, // 48: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 49: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	53, // 50: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	52, // 51: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	53, // 52: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 53: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	53, // 54: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	57, // 55: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	58, // 56: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	59, // 57: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	53, // 58: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 59: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	53, // 60: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
-	52, // 61: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
-	53, // 62: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
-	60, // 63: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
-	53, // 64: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	52, // 65: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	53, // 66: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	61, // 67: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	53, // 68: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
-	52, // 69: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	62, // 70: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
-	63, // 71: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
-	3,  // 72: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
-	53, // 73: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
-	4,  // 74: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
-	53, // 75: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
-	5,  // 76: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
-	53, // 77: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	53, // 78: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	6,  // 79: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	53, // 80: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	59, // 81: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	56, // 82: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	64, // 83: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	65, // 84: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	53, // 85: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	7,  // 86: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
-	53, // 87: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
-	52, // 88: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
-	53, // 89: agent_routing.v1.MessageSaid.agent:type_name -> agent_routing.v1.Agent
-	53, // 90: agent_routing.v1.NoteAdded.agent:type_name -> agent_routing.v1.Agent
-	53, // 91: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
-	8,  // 92: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
-	53, // 93: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
-	94, // [94:94] is the sub-list for method output_type
-	94, // [94:94] is the sub-list for method input_type
-	94, // [94:94] is the sub-list for extension type_name
-	94, // [94:94] is the sub-list for extension extendee
-	0,  // [0:94] is the sub-list for field type_name
+	52, // 1: agent_routing.v1.Heartbeat.send_time:type_name -> google.protobuf.Timestamp
+	52, // 2: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	53, // 3: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	14, // 4: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
+	16, // 5: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
+	17, // 6: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
+	18, // 7: agent_routing.v1.SessionEvent.lock_engaged:type_name -> agent_routing.v1.LockEngaged
+	19, // 8: agent_routing.v1.SessionEvent.lock_released:type_name -> agent_routing.v1.LockReleased
+	20, // 9: agent_routing.v1.SessionEvent.turn_completed:type_name -> agent_routing.v1.TurnCompleted
+	21, // 10: agent_routing.v1.SessionEvent.turn_abandoned:type_name -> agent_routing.v1.TurnAbandoned
+	12, // 11: agent_routing.v1.SessionEvent.session_started:type_name -> agent_routing.v1.SessionStarted
+	24, // 12: agent_routing.v1.SessionEvent.command_handled:type_name -> agent_routing.v1.CommandHandled
+	13, // 13: agent_routing.v1.SessionEvent.session_erased:type_name -> agent_routing.v1.SessionErased
+	25, // 14: agent_routing.v1.SessionEvent.task_created:type_name -> agent_routing.v1.TaskCreated
+	26, // 15: agent_routing.v1.SessionEvent.task_paused:type_name -> agent_routing.v1.TaskPaused
+	27, // 16: agent_routing.v1.SessionEvent.task_resumed:type_name -> agent_routing.v1.TaskResumed
+	35, // 17: agent_routing.v1.SessionEvent.task_completed:type_name -> agent_routing.v1.TaskCompleted
+	36, // 18: agent_routing.v1.SessionEvent.task_failed:type_name -> agent_routing.v1.TaskFailed
+	37, // 19: agent_routing.v1.SessionEvent.task_cancelled:type_name -> agent_routing.v1.TaskCancelled
+	38, // 20: agent_routing.v1.SessionEvent.stickiness_expired:type_name -> agent_routing.v1.StickinessExpired
+	39, // 21: agent_routing.v1.SessionEvent.handoff_refused:type_name -> agent_routing.v1.HandoffRefused
+	40, // 22: agent_routing.v1.SessionEvent.switch_suggested:type_name -> agent_routing.v1.SwitchSuggested
+	41, // 23: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
+	42, // 24: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
+	43, // 25: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
+	44, // 26: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	28, // 27: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
+	29, // 28: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
+	30, // 29: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
+	31, // 30: agent_routing.v1.SessionEvent.approval_withdrawn:type_name -> agent_routing.v1.ApprovalWithdrawn
+	32, // 31: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
+	22, // 32: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
+	23, // 33: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
+	45, // 34: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
+	46, // 35: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
+	33, // 36: agent_routing.v1.SessionEvent.task_parked:type_name -> agent_routing.v1.TaskParked
+	34, // 37: agent_routing.v1.SessionEvent.task_foregrounded:type_name -> agent_routing.v1.TaskForegrounded
+	47, // 38: agent_routing.v1.SessionEvent.claimed:type_name -> agent_routing.v1.Claimed
+	50, // 39: agent_routing.v1.SessionEvent.claim_released:type_name -> agent_routing.v1.ClaimReleased
+	51, // 40: agent_routing.v1.SessionEvent.turn_answered:type_name -> agent_routing.v1.TurnAnswered
+	48, // 41: agent_routing.v1.SessionEvent.message_said:type_name -> agent_routing.v1.MessageSaid
+	49, // 42: agent_routing.v1.SessionEvent.note_added:type_name -> agent_routing.v1.NoteAdded
+	53, // 43: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	54, // 44: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	15, // 45: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	55, // 46: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	56, // 47: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	54, // 48: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	53, // 49: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 50: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	53, // 51: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	52, // 52: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	53, // 53: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 54: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	53, // 55: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	57, // 56: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	58, // 57: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	59, // 58: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	53, // 59: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 60: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	53, // 61: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
+	52, // 62: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
+	53, // 63: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
+	60, // 64: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
+	53, // 65: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	52, // 66: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	53, // 67: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	61, // 68: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	53, // 69: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	52, // 70: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	62, // 71: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	63, // 72: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 73: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	53, // 74: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
+	4,  // 75: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
+	53, // 76: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
+	5,  // 77: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
+	53, // 78: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	53, // 79: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	6,  // 80: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	53, // 81: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	59, // 82: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	56, // 83: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	64, // 84: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	65, // 85: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	53, // 86: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	7,  // 87: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
+	53, // 88: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
+	52, // 89: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
+	53, // 90: agent_routing.v1.MessageSaid.agent:type_name -> agent_routing.v1.Agent
+	53, // 91: agent_routing.v1.NoteAdded.agent:type_name -> agent_routing.v1.Agent
+	53, // 92: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
+	8,  // 93: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
+	53, // 94: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
+	95, // [95:95] is the sub-list for method output_type
+	95, // [95:95] is the sub-list for method input_type
+	95, // [95:95] is the sub-list for extension type_name
+	95, // [95:95] is the sub-list for extension extendee
+	0,  // [0:95] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }

@@ -34,11 +34,8 @@ from routing_service.rpc.admin.request_fields import (
     tenant_of,
     time_bound_us,
 )
-from routing_service.rpc.admin.unreadable import unreadable
+from routing_service.rpc.admin.watched_changes import WatchedChanges, heartbeat
 from routing_service.rpc.agent_cards import AgentCards
-from routing_service.rpc.event_mapping import (
-    change_out,
-)
 from routing_service.rpc.page_tokens import (
     PAGE_BYTES_MAX,
     bad_token,
@@ -65,7 +62,6 @@ from routing_service.sessions.audit_log import (
 )
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.refusals import HANDOFF_REFUSED
-from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.sessions.text_reads import TextReads
 from routing_service.storage.audit_archive import (
     SESSION_ARCHIVED,
@@ -79,7 +75,6 @@ from routing_service.storage.store import (
     AuditEntry,
     Change,
     CursorInvalid,
-    SchemaTooNew,
     SessionKey,
     SessionRow,
     Store,
@@ -131,6 +126,7 @@ class AuditCalls:
         self._store = store
         self._feed = feed
         self._cards = cards_in_force
+        self._watched = WatchedChanges(cards_in_force)
         self._text_reads = text_reads
 
     @property
@@ -321,26 +317,26 @@ class AuditCalls:
         tenant = tenant_of(checks, caller, request.tenant, record)
         _check_kinds(checks, request.kinds)
         heartbeat_s = checks.heartbeat_s(request)
+        batch_s = checks.batch_s(request)
         checks.done()
         cursor = cursor_in(request.cursor, "cursor")
         if not request.cursor:
             cursor = CURSOR_START if request.from_beginning else await self._store.log_end()
         kinds = frozenset(request.kinds)
         # The first message tells the reader where the stream starts, before anything happens.
-        yield _heartbeat(cursor), {"cursor": token_of(cursor)}
+        yield heartbeat(cursor), {"cursor": token_of(cursor)}
+        wanted = tenant, kinds
         try:
-            async for entries, after in self._feed.log_changes(cursor, heartbeat_s):
-                cards = self._cards()
-                for key, change in entries:
-                    message = _watched_change(key, change, tenant, kinds, cards)
-                    if message is not None:
-                        # Only the last entry of a batch moves the cursor. After a broken stream a
-                        # reader recognises repeated changes by their revisions.
-                        message.cursor = token_of(after if change is entries[-1][1] else cursor)
-                        yield message.SerializeToString(), {"cursor": message.cursor}
-                cursor = after
+            async for entries, after in self._feed.log_changes(cursor, heartbeat_s, batch_s):
                 if not entries:
-                    yield _heartbeat(cursor), {"cursor": token_of(cursor)}
+                    yield heartbeat(after), {"cursor": token_of(after)}
+                elif batch_s:
+                    for batch in self._watched.batches(entries, cursor, after, wanted):
+                        yield batch, {"cursor": token_of(after)}
+                else:
+                    for body, token in self._watched.each(entries, cursor, after, wanted):
+                        yield body, {"cursor": token}
+                cursor = after
         except CursorInvalid as error:
             raise bad_token("cursor") from error
 
@@ -501,28 +497,3 @@ def _handoff_of(event: session_event_pb2.SessionEvent) -> handoff_pb2.Handoff | 
 def _is_about(record: pb.AuditRecord, user_id: str) -> bool:
     """Say whether an operator's act was about a user."""
     return is_about(record.event.operator_act.target, user_id)
-
-
-def _heartbeat(cursor: bytes) -> bytes:
-    message = pb.WatchEventsResponse(cursor=token_of(cursor))
-    message.heartbeat.SetInParent()
-    return message.SerializeToString()
-
-
-def _watched_change(
-    key: SessionKey, change: Change, tenant: str, kinds: frozenset[str], cards: AgentCards
-) -> pb.WatchEventsResponse | None:
-    """Return a change for a watcher; None if it is not wanted or empty."""
-    if tenant not in (ALL_TENANTS, key.tenant):
-        return None
-    try:
-        made = change_out(key, change, cards)
-    except (StoreCorrupt, SchemaTooNew) as error:
-        # A watch of all sessions goes on; the watchers of this session get the error.
-        entry = unreadable(key, change.revision, error)
-        return pb.WatchEventsResponse(tenant=key.tenant, unreadable=entry)
-    if kinds and all(event.WhichOneof("kind") not in kinds for event in made.events):
-        return None
-    if not made.events:
-        return None
-    return pb.WatchEventsResponse(tenant=key.tenant, change=made)

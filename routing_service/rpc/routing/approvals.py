@@ -202,4 +202,5 @@ def _has_approved(state: SessionState, paused: OpenTurn, caller: Caller) -> bool
 
 def _beat_out(*, is_complete: bool) -> bytes:
     heartbeat = pb.ApprovalsHeartbeat(is_complete=is_complete)
+    heartbeat.send_time.GetCurrentTime()
     return pb.WatchApprovalsResponse(heartbeat=heartbeat).SerializeToString()

@@ -476,7 +476,7 @@ def _live_out(message: LiveMessage) -> bytes:
 def _heartbeat(revision: int) -> bytes:
     response = pb.WatchSessionResponse()
     response.heartbeat.revision = revision
-    response.heartbeat.SetInParent()
+    response.heartbeat.send_time.GetCurrentTime()
     return response.SerializeToString()
 
 

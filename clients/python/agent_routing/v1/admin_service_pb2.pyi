@@ -974,6 +974,7 @@ class WatchEventsRequest(google.protobuf.message.Message):
     FROM_BEGINNING_FIELD_NUMBER: builtins.int
     KINDS_FIELD_NUMBER: builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: builtins.int
+    BATCH_INTERVAL_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one, or "*" for all: scope platform."""
     cursor: builtins.str
@@ -992,6 +993,13 @@ class WatchEventsRequest(google.protobuf.message.Message):
     def heartbeat_interval(self) -> google.protobuf.duration_pb2.Duration:
         """The longest silence of the stream before a heartbeat. 1 s to 5 min. Unset: 15 s."""
 
+    @property
+    def batch_interval(self) -> google.protobuf.duration_pb2.Duration:
+        """Send the changes of so much time together, as a ChangeBatch: for watchers that show them to
+        people. At most 5 s. A server with many such watchers reads and writes each batch once for all.
+        Unset: each change is sent at once, as a message of its own.
+        """
+
     def __init__(
         self,
         *,
@@ -1000,15 +1008,16 @@ class WatchEventsRequest(google.protobuf.message.Message):
         from_beginning: builtins.bool = ...,
         kinds: collections.abc.Iterable[builtins.str] | None = ...,
         heartbeat_interval: google.protobuf.duration_pb2.Duration | None = ...,
+        batch_interval: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["heartbeat_interval", b"heartbeat_interval"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cursor", b"cursor", "from_beginning", b"from_beginning", "heartbeat_interval", b"heartbeat_interval", "kinds", b"kinds", "tenant", b"tenant"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["batch_interval", b"batch_interval", "heartbeat_interval", b"heartbeat_interval"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batch_interval", b"batch_interval", "cursor", b"cursor", "from_beginning", b"from_beginning", "heartbeat_interval", b"heartbeat_interval", "kinds", b"kinds", "tenant", b"tenant"]) -> None: ...
 
 Global___WatchEventsRequest: typing_extensions.TypeAlias = WatchEventsRequest
 
 @typing.final
 class WatchEventsResponse(google.protobuf.message.Message):
-    """A change of a session, or a heartbeat."""
+    """A change of a session, several of them, or a heartbeat."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1017,6 +1026,7 @@ class WatchEventsResponse(google.protobuf.message.Message):
     CHANGE_FIELD_NUMBER: builtins.int
     HEARTBEAT_FIELD_NUMBER: builtins.int
     UNREADABLE_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
     cursor: builtins.str
     """The position of the stream: send it as WatchEventsRequest.cursor to continue from here. Opaque."""
     tenant: builtins.str
@@ -1033,6 +1043,10 @@ class WatchEventsResponse(google.protobuf.message.Message):
     def unreadable(self) -> Global___Unreadable:
         """A change that the server cannot read."""
 
+    @property
+    def batch(self) -> Global___ChangeBatch:
+        """Several changes. Only with batch_interval."""
+
     def __init__(
         self,
         *,
@@ -1041,12 +1055,65 @@ class WatchEventsResponse(google.protobuf.message.Message):
         change: agent_routing.v1.session_event_pb2.Change | None = ...,
         heartbeat: agent_routing.v1.session_event_pb2.Heartbeat | None = ...,
         unreadable: Global___Unreadable | None = ...,
+        batch: Global___ChangeBatch | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["change", b"change", "heartbeat", b"heartbeat", "kind", b"kind", "unreadable", b"unreadable"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["change", b"change", "cursor", b"cursor", "heartbeat", b"heartbeat", "kind", b"kind", "tenant", b"tenant", "unreadable", b"unreadable"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["change", "heartbeat", "unreadable"] | None: ...
+    def HasField(self, field_name: typing.Literal["batch", b"batch", "change", b"change", "heartbeat", b"heartbeat", "kind", b"kind", "unreadable", b"unreadable"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["batch", b"batch", "change", b"change", "cursor", b"cursor", "heartbeat", b"heartbeat", "kind", b"kind", "tenant", b"tenant", "unreadable", b"unreadable"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["change", "heartbeat", "unreadable", "batch"] | None: ...
 
 Global___WatchEventsResponse: typing_extensions.TypeAlias = WatchEventsResponse
+
+@typing.final
+class ChangeBatch(google.protobuf.message.Message):
+    """Changes of sessions, in the order in which the server has read them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: builtins.int
+    @property
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BatchedChange]:
+        """The changes."""
+
+    def __init__(
+        self,
+        *,
+        changes: collections.abc.Iterable[Global___BatchedChange] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes"]) -> None: ...
+
+Global___ChangeBatch: typing_extensions.TypeAlias = ChangeBatch
+
+@typing.final
+class BatchedChange(google.protobuf.message.Message):
+    """One of several changes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: builtins.int
+    CHANGE_FIELD_NUMBER: builtins.int
+    UNREADABLE_FIELD_NUMBER: builtins.int
+    tenant: builtins.str
+    """The tenant of the change."""
+    @property
+    def change(self) -> agent_routing.v1.session_event_pb2.Change:
+        """A change."""
+
+    @property
+    def unreadable(self) -> Global___Unreadable:
+        """A change that the server cannot read."""
+
+    def __init__(
+        self,
+        *,
+        tenant: builtins.str = ...,
+        change: agent_routing.v1.session_event_pb2.Change | None = ...,
+        unreadable: Global___Unreadable | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["change", b"change", "kind", b"kind", "unreadable", b"unreadable"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["change", b"change", "kind", b"kind", "tenant", b"tenant", "unreadable", b"unreadable"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["change", "unreadable"] | None: ...
+
+Global___BatchedChange: typing_extensions.TypeAlias = BatchedChange
 
 @typing.final
 class GetRoutingStatsRequest(google.protobuf.message.Message):

@@ -3316,13 +3316,20 @@ class ApprovalsHeartbeat(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     IS_COMPLETE_FIELD_NUMBER: builtins.int
+    SEND_TIME_FIELD_NUMBER: builtins.int
     is_complete: builtins.bool
     """Whether everything that waited has been sent."""
+    @property
+    def send_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was sent, by the server's clock."""
+
     def __init__(
         self,
         *,
         is_complete: builtins.bool = ...,
+        send_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["is_complete", b"is_complete"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["send_time", b"send_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["is_complete", b"is_complete", "send_time", b"send_time"]) -> None: ...
 
 Global___ApprovalsHeartbeat: typing_extensions.TypeAlias = ApprovalsHeartbeat

@@ -362,16 +362,23 @@ class Heartbeat(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REVISION_FIELD_NUMBER: builtins.int
+    SEND_TIME_FIELD_NUMBER: builtins.int
     revision: builtins.int
     """The session's revision when it was sent: every change up to it has been sent on this stream.
     0 on streams of all sessions.
     """
+    @property
+    def send_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was sent, by the server's clock: a reader that gets it later is behind."""
+
     def __init__(
         self,
         *,
         revision: builtins.int = ...,
+        send_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["revision", b"revision"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["send_time", b"send_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["revision", b"revision", "send_time", b"send_time"]) -> None: ...
 
 Global___Heartbeat: typing_extensions.TypeAlias = Heartbeat
 
