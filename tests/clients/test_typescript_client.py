@@ -213,9 +213,10 @@ async def test_langgraph_goes_where_the_service_says(built, tmp_path):
 async def test_langgraph_asks_for_approvals_that_survive_restarts(built, tmp_path):
     """interrupt(): decided by another process, once; the user writes meanwhile; two at once."""
 
-    async def run(live, *given):
+    async def run(live, *given, version="v1"):
+        place = (f"graph-{version}", tmp_path, version)
         story = "build/test/langgraphApprovals.js"
-        said = await _run_beside(built, story, live.server.address, "graph", tmp_path, *given)
+        said = await _run_beside(built, story, live.server.address, *place, *given)
         return [json.loads(line) for line in said.splitlines()]
 
     def refunds():
@@ -223,8 +224,9 @@ async def test_langgraph_asks_for_approvals_that_survive_restarts(built, tmp_pat
         return file.read_text("utf-8").split() if file.exists() else []
 
     async with serving(tmp_path, "tax") as live:
-        await live.chat("graph").say("/status", channel="web")
-        await live.chat("graph").set_active("invoices")
+        for version in ("v1", "v2"):
+            await live.chat(f"graph-{version}").say("/status", channel="web")
+            await live.chat(f"graph-{version}").set_active("invoices")
         [asked] = await run(live, "say", "please refund 120")
     assert asked["approval"]["prompt"] == "Refund it?: amount: 120"
     assert asked["texts"] == ["I need an approval."]
@@ -249,11 +251,18 @@ async def test_langgraph_asks_for_approvals_that_survive_restarts(built, tmp_pat
         assert "approval" not in last
         approved = "2" if first["approval"]["prompt"].endswith("1") else "1"
         assert refunds() == ["120", approved]
+        # Each call a task of its own.
+        [first] = await run(live, "say", "refund 3 and 4", version="v2")
+        approval = json.dumps(first["approval"])
+        [second] = await run(live, "decide", approval, "APPROVE", version="v2")
+        approval = json.dumps(second["approval"])
+        [last] = await run(live, "decide", approval, "APPROVE", version="v2")
+        assert sorted(refunds()[2:]) == ["3", "4"], last
         [left] = await run(live, "say", "refund 9")
         await run(live, "say", "/supervisor")
         [late] = await run(live, "decide", json.dumps(left["approval"]), "APPROVE")
     assert late["error"] == "TaskNotPaused"
-    assert refunds() == ["120", approved]
+    assert len(refunds()) == 4
 
 
 STORY = [

@@ -11,6 +11,7 @@ import { Decision, type Dispatch } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
 import { TurnOrder } from "./gen/agent_routing/v1/routing_service_pb.js";
 import { TaskStatus } from "./gen/agent_routing/v1/task_pb.js";
+import { contentOf } from "./graphItems.js";
 
 /** The kind of the step that a paused turn reports, by which its resumed turn is known. */
 export const APPROVAL_STEP = "approval";
@@ -116,9 +117,9 @@ function messagesOf({ values, tasks }: Snapshot): BaseMessage[] {
 }
 
 /** Returns the user's message, by which its run is known later. */
-export function messageOf({ requestId, taskId, text }: Dispatch): HumanMessage {
+export function messageOf({ requestId, taskId, text, items }: Dispatch): HumanMessage {
   return new HumanMessage({
-    content: text,
+    content: contentOf(text, items),
     id: requestId,
     additional_kwargs: { [TASK_KEY]: taskId },
   });

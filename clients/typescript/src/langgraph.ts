@@ -8,29 +8,25 @@
 // returns a Command to the parent graph is a handoff, also a tool of the program; the service is
 // asked before the handoff happens. Outside a routed run a RoutedToolNode is a ToolNode.
 
-import { AIMessage, type BaseMessage, HumanMessage, ToolMessage } from "@langchain/core/messages";
-import type { ToolCall } from "@langchain/core/messages/tool";
-import { tool } from "@langchain/core/tools";
-import { Command, type LangGraphRunnableConfig, Send } from "@langchain/langgraph";
-import { ToolNode } from "@langchain/langgraph/prebuilt";
-import type { RouteFields, RoutingClient } from "./client.js";
-import { HandoffRefused, UnknownAgent } from "./errors.js";
+import { AIMessage, type BaseMessage, HumanMessage } from "@langchain/core/messages";
 import {
-  Decision,
-  Delivery,
-  type Dispatch,
-  type Suggestion,
-} from "./gen/agent_routing/v1/dispatch_pb.js";
+  type BaseCheckpointSaver,
+  type Command,
+  type LangGraphRunnableConfig,
+  START,
+} from "@langchain/langgraph";
+import type { RouteFields, RoutingClient } from "./client.js";
+import { Decision, type Dispatch, type Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { TaskStatus } from "./gen/agent_routing/v1/task_pb.js";
 import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
+import { DecidedCalls } from "./graphCalls.js";
 import {
-  APPROVAL_STEP,
   type Approval,
+  ApprovedRunLost,
   asideThread,
   decidedInput,
   decidedOf,
   defaultResumeValue,
-  isPaused,
   messageOf,
   mustStayAside,
   pausedRequests,
@@ -41,7 +37,10 @@ import {
   textSince,
   Waiting,
 } from "./graphInterrupts.js";
-import { approvalNeeded, complete, failure, followUp, type Outcome, proceed } from "./outcomes.js";
+import { type AnswerItem, itemsOf } from "./graphItems.js";
+import { isForInbox, notesOf, OpenTurn, TURN } from "./graphTurn.js";
+import { approvalNeeded, failure, proceed } from "./outcomes.js";
+import type { AgentFunction, InboxTurn } from "./worker.js";
 
 export {
   type Approval,
@@ -50,9 +49,15 @@ export {
   defaultResumeValue,
   type ResumeValue,
 } from "./graphInterrupts.js";
-
-/** The key of the turn in a run's configuration. LangGraph omits such keys from checkpoints. */
-const TURN = "__agent_routing_turn";
+export type { AnswerItem } from "./graphItems.js";
+export {
+  askUser,
+  completeTask,
+  consultAgent,
+  RoutedToolNode,
+  type TransferTarget,
+  transferToAgent,
+} from "./graphTools.js";
 
 /** Limit of hops of a message, far above the service's own limit. */
 const DISPATCHES_MAX = 20;
@@ -63,6 +68,8 @@ export interface RoutedRun {
   requestId: string;
   /** The texts to show, in order: a command's reply, and each agent's answer. */
   texts: string[];
+  /** Images, files and links of the answers. */
+  items: AnswerItem[];
   /** The agent that answered last. Undefined if no agent had to act. */
   agentId: string | undefined;
   /** Why the first agent got the message, such as "STICKY". */
@@ -77,75 +84,21 @@ export interface RoutedRun {
   approval: Approval | undefined;
 }
 
+/** The options of a run of the graph. */
+export type GraphOptions = LangGraphRunnableConfig & {
+  /** "sync": a step is in the checkpointer before the next begins. */
+  durability?: "sync" | "async" | "exit";
+};
+
 /** The part of a compiled graph that is used here. Its state has messages and activeAgent. */
 export interface RunnableGraph {
   // biome-ignore lint/suspicious/noExplicitAny: a graph's state and configuration are its program's
   invoke(input: any, config?: any): Promise<any>;
   readonly nodes: Readonly<Record<string, unknown>>;
   readonly checkpointer?: unknown;
+  readonly builder?: unknown;
   // biome-ignore lint/suspicious/noExplicitAny: as above
   getState?(config: any, options?: any): Promise<Snapshot>;
-}
-
-/** One open turn while the graph runs. */
-class OpenTurn {
-  ended: { outcome: Outcome; text: string } | undefined;
-  /** The tool calls, for the execution trace. */
-  readonly steps: { name: string; kind: string; input: string; output: string }[] = [];
-  /** Handoffs are checked one by one: the first of an answer decides. */
-  #asking: Promise<unknown> = Promise.resolve();
-
-  constructor(
-    readonly client: RoutingClient,
-    readonly sessionId: string,
-    readonly userId: string,
-    readonly requestId: string,
-    readonly degraded: boolean,
-    public holderId: string,
-  ) {}
-
-  /** Asks the service about a handoff. Returns the refusal for the model, or undefined. */
-  handOver(
-    target: string,
-    from: string,
-    given: Record<string, unknown>,
-  ): Promise<string | undefined> {
-    const asked = this.#asking.then(() => this.#handOver(target, from, given));
-    this.#asking = asked.catch(() => undefined);
-    return asked;
-  }
-
-  async #handOver(
-    target: string,
-    from: string,
-    given: Record<string, unknown>,
-  ): Promise<string | undefined> {
-    if (this.degraded) {
-      this.holderId = target;
-      return undefined;
-    }
-    try {
-      const { agent } = await this.client.setActiveAgent({
-        sessionId: this.sessionId,
-        userId: this.userId,
-        agentId: target,
-        turnRequestId: this.requestId,
-        fromAgentId: from || this.holderId,
-        reason: String(given.reason ?? "").slice(0, REASON_CHARS_MAX),
-        message: String(given.message ?? ""),
-      });
-      this.holderId = agent?.agentId ?? target;
-      this.ended = undefined;
-      return undefined;
-    } catch (error) {
-      if (error instanceof HandoffRefused) {
-        const rules = error.violations.map(({ name, detail }) => `${name}: ${detail}`).join("; ");
-        return `The handoff to ${target} was refused. ${rules}. Answer the user yourself, or hand over to somebody else.`;
-      }
-      if (error instanceof UnknownAgent) return `${error.message}.`;
-      throw error;
-    }
-  }
 }
 
 /** Times that a run continues without an approval that it cannot get; then it ends as it is. */
@@ -153,13 +106,6 @@ const REFUSALS_MAX = 5;
 
 /** Limit of a prompt; the service accepts 4 KiB, and a character has at most four bytes. */
 const PROMPT_CHARS_MAX = 1000;
-
-/** Limits of a turn's steps and of a step's texts, so that all fit into the service's 48 KiB. */
-const STEPS_MAX = 16;
-const STEP_CHARS_MAX = 350;
-
-/** Limit of a handoff's reason, which models make long: the service accepts 1 KiB. */
-const REASON_CHARS_MAX = 250;
 
 /**
  * Runs a graph of agents: each message goes to the agent that the service names.
@@ -169,6 +115,9 @@ const REASON_CHARS_MAX = 250;
  * in a RoutedToolNode. agents: the names of the nodes that are agents, if not all are. resumeValue:
  * what interrupt() returns for a decision; by default what LangChain's human-in-the-loop middleware
  * expects, and for other interrupts true or false.
+ *
+ * The constructor throws RangeError for a graph of several agents that always begins at the same one,
+ * such as those of createSupervisor().
  */
 export class RoutedGraph {
   readonly #client: RoutingClient;
@@ -189,6 +138,14 @@ export class RoutedGraph {
     this.#graph = graph;
     this.#agents =
       agents.length > 0 ? agents : Object.keys(graph.nodes).filter((name) => !/^__/.test(name));
+    const fixed = fixedStart(graph, this.#agents);
+    if (fixed !== undefined) {
+      throw new RangeError(
+        `the graph begins every run at "${fixed}", so no other agent could keep the conversation: ` +
+          "its edge from START is fixed, as in the graphs of createSupervisor(). Use createSwarm(), " +
+          "or route from START by activeAgent",
+      );
+    }
   }
 
   /**
@@ -197,18 +154,14 @@ export class RoutedGraph {
    * config: for the graph; configurable.thread_id is the session's id unless it is given. An error of
    * the graph is reported as the turn's failure, and thrown.
    */
-  async run(fields: RouteFields, config: LangGraphRunnableConfig = {}): Promise<RoutedRun> {
+  async run(fields: RouteFields, config: GraphOptions = {}): Promise<RoutedRun> {
     const routed = await this.#client.route(fields);
     const run: RoutedRun = {
-      sessionId: routed.sessionId,
-      requestId: routed.requestId,
+      ...newRun(routed.sessionId, routed.requestId),
       texts: routed.replyText === undefined ? [] : [routed.replyText],
-      agentId: undefined,
       reason: routed.reason,
       degraded: routed.degraded,
       suggestion: routed.suggestion,
-      next: undefined,
-      approval: undefined,
     };
     return await this.#goOn(routed.dispatch, run, fields.userId ?? "", config);
   }
@@ -224,7 +177,7 @@ export class RoutedGraph {
     approval: Approval,
     decision: "APPROVE" | "REJECT",
     given: { userId?: string; comment?: string } = {},
-    config: LangGraphRunnableConfig = {},
+    config: GraphOptions = {},
   ): Promise<RoutedRun> {
     const { sessionId, taskId, requestId } = approval;
     const who = { sessionId, userId: given.userId ?? "" };
@@ -241,33 +194,44 @@ export class RoutedGraph {
     sessionId: string,
     dispatch: Dispatch | undefined,
     userId = "",
-    config: LangGraphRunnableConfig = {},
+    config: GraphOptions = {},
   ): Promise<RoutedRun> {
-    const run: RoutedRun = {
-      sessionId,
-      requestId: dispatch?.requestId ?? "",
-      texts: [],
-      agentId: undefined,
-      reason: "",
-      degraded: false,
-      suggestion: undefined,
-      next: undefined,
-      approval: undefined,
-    };
+    const run = newRun(sessionId, dispatch?.requestId ?? "");
     return await this.#goOn(dispatch, run, userId, config, true);
+  }
+
+  /**
+   * Returns a worker's function that runs the agents of this graph.
+   *
+   *   worker.agent("vat", routed.asAgent());
+   *
+   * The turn is answered under the worker's lease, and tool calls are reported while the graph runs.
+   * A handoff ends the run: the next agent's inbox gets the turn. A run that throws is tried again by
+   * the worker, from the user's message. config: for the graph, as in run(); the worker's signal
+   * stops the graph when the turn is lost.
+   */
+  asAgent(config: GraphOptions = {}): AgentFunction {
+    return async (given) => {
+      const { sessionId, userId, dispatch, signal } = given;
+      const run = newRun(sessionId, dispatch.requestId);
+      const both = config.signal ? AbortSignal.any([signal, config.signal]) : signal;
+      const stopped = { ...config, signal: both };
+      await this.#dispatched(dispatch, run, userId, stopped, given);
+      return undefined;
+    };
   }
 
   async #goOn(
     dispatch: Dispatch | undefined,
     run: RoutedRun,
     userId: string,
-    config: LangGraphRunnableConfig,
+    config: GraphOptions,
     isGiven = false,
   ): Promise<RoutedRun> {
     let next = dispatch;
     for (let step = 0; next !== undefined && step < DISPATCHES_MAX; step++) {
       // A worker answers what its agent's inbox gave it; all else in an inbox is for the workers.
-      if (next.delivery === Delivery.INBOX && !(isGiven && step === 0)) {
+      if (isForInbox(next) && !(isGiven && step === 0)) {
         run.next = next;
         break;
       }
@@ -281,57 +245,64 @@ export class RoutedGraph {
     dispatch: Dispatch,
     run: RoutedRun,
     userId: string,
-    config: LangGraphRunnableConfig,
+    config: GraphOptions,
+    worker?: InboxTurn,
   ): Promise<Dispatch | undefined> {
     const { sessionId, degraded } = run;
-    const { requestId } = dispatch;
-    const holderId = dispatch.agent?.agentId ?? "";
-    const turn = new OpenTurn(this.#client, sessionId, userId, requestId, degraded, holderId);
-    const report = async (outcome: Outcome, text: string) =>
-      await this.#client.completeTurn({
-        ...{ sessionId, userId, requestId, agentId: turn.holderId, text, outcome },
-        steps: turn.steps.slice(-STEPS_MAX),
-      });
-    let text: string;
-    try {
-      text = await this.#invoke(dispatch, turn, config);
-    } catch (error) {
-      if (!degraded) await report(failure(error instanceof Error ? error.name : "failed"), "");
-      throw error;
+    const turn = new OpenTurn(this.#client, sessionId, userId, dispatch, degraded, worker);
+    for (;;) {
+      let text: string;
+      try {
+        text = await this.#invoke(turn, config);
+      } catch (error) {
+        // A worker tries again. A decided run that is lost is lost to all attempts.
+        const isOver = worker === undefined || error instanceof ApprovedRunLost;
+        if (isOver && !degraded) {
+          await turn.report(failure(error instanceof Error ? error.name : "failed"), "");
+        }
+        throw error;
+      }
+      run.agentId = turn.holderId;
+      if (degraded) {
+        run.texts.push(text);
+        return undefined;
+      }
+      const outcome = turn.ended?.outcome ?? proceed();
+      const answer = turn.passedOn ?? (await turn.finish(outcome, text));
+      if (answer === undefined) continue;
+      // A consulted agent answers the agent that asked.
+      if (!turn.isConsulted) {
+        if (answer.text !== "") run.texts.push(answer.text);
+        run.items.push(...turn.items);
+      }
+      if (outcome.case === "approvalNeeded" && answer.taskStatus === TaskStatus.PAUSED) {
+        const prompt = outcome.value.prompt ?? "";
+        const { taskId } = answer;
+        const { requestId } = dispatch;
+        run.approval = { sessionId, taskId, requestId, agentId: turn.holderId, prompt };
+      }
+      return answer.next;
     }
-    run.agentId = turn.holderId;
-    if (degraded) {
-      run.texts.push(text);
-      return undefined;
-    }
-    const outcome = turn.ended?.outcome ?? proceed();
-    const answer = await report(outcome, text);
-    if (answer.text !== "") run.texts.push(answer.text);
-    if (outcome.case === "approvalNeeded" && answer.taskStatus === TaskStatus.PAUSED) {
-      const prompt = outcome.value.prompt ?? "";
-      const { taskId } = answer;
-      run.approval = { sessionId, taskId, requestId, agentId: turn.holderId, prompt };
-    }
-    return answer.next;
   }
 
   /** Runs the graph from a dispatch's agent, and returns its last text. */
-  async #invoke(
-    dispatch: Dispatch,
-    turn: OpenTurn,
-    config: LangGraphRunnableConfig,
-  ): Promise<string> {
+  async #invoke(turn: OpenTurn, config: GraphOptions): Promise<string> {
+    const { dispatch } = turn;
     const message = messageOf(dispatch);
+    const activeAgent = await this.#nodeOf(turn);
     // If the graph has no memory of its own, the agent gets the history from the service.
     const past = this.#graph.checkpointer ? [] : dispatch.history.flatMap(pastMessages);
-    let given: unknown = {
-      messages: [...past, ...hint(dispatch), message],
-      activeAgent: await this.#nodeOf(turn),
-    };
+    const isAgain = turn.note !== "";
+    const notes = [
+      // The graph's own memory has them from the first run.
+      ...(isAgain && this.#graph.checkpointer ? [] : notesOf(dispatch)),
+      ...(isAgain ? [new HumanMessage(turn.note)] : []),
+    ];
+    let given: unknown = { messages: [...past, ...notes, message], activeAgent };
     let threadId = String(config.configurable?.thread_id ?? (turn.sessionId || turn.requestId));
     let known = new Set<unknown>([...past.map(({ id }) => id)]);
     if (this.#graph.checkpointer) {
-      const found = await this.#place(dispatch, turn, config, threadId);
+      const found = await this.#place(turn, config, threadId);
       threadId = found.waiting.threadId;
       known = new Set(found.waiting.messages.map(({ id }) => id));
       if (found.input !== undefined) given = found.input;
@@ -342,44 +313,48 @@ export class RoutedGraph {
     };
     let state: { messages: BaseMessage[] } = await this.#graph.invoke(given, placed);
     let messages = state.messages;
+    let waits = false;
     for (let refusals = 0; this.#graph.checkpointer; refusals++) {
       const waiting = await this.#waitingIn(config, threadId);
       const [first] = waiting.interrupts;
+      waits = first !== undefined;
       if (first === undefined) break;
       messages = waiting.messages;
-      const refused = refusalOf(dispatch, turn);
-      if (refused === "") {
+      if (turn.noApproval === "") {
         const prompt = promptOf(first.value).slice(0, PROMPT_CHARS_MAX) || "approve?";
-        turn.steps.push({ name: "interrupt", kind: APPROVAL_STEP, input: prompt, output: "" });
-        turn.ended = { outcome: approvalNeeded(prompt), text: textSince(messages, known) };
+        turn.needApproval(approvalNeeded(prompt), prompt, textSince(messages, known));
         break;
       }
       if (refusals >= REFUSALS_MAX) break;
-      const again = refusedInput(waiting, refused, this.#resumeValue);
+      const again = refusedInput(waiting, turn.noApproval, this.#resumeValue);
       state = await this.#graph.invoke(again, placed);
       messages = state.messages;
     }
-    if (turn.ended !== undefined) return turn.ended.text;
+    if (!waits) await turn.calls?.forget();
     const begun = messages.findLastIndex((each) => each.id === message.id);
-    return textSince(messages.slice(begun + 1), known);
+    const own = messages.slice(begun + 1).filter(({ id }) => id === undefined || !known.has(id));
+    turn.items = itemsOf(own);
+    return turn.ended?.text ?? textSince(own, known);
   }
 
   /** Finds the thread of a turn, and the input of a run that continues there. */
   async #place(
-    dispatch: Dispatch,
     turn: OpenTurn,
-    config: LangGraphRunnableConfig,
+    config: GraphOptions,
     threadId: string,
   ): Promise<{ waiting: Waiting; input?: Command | null }> {
-    const { sessionId, userId, degraded } = turn;
+    const { sessionId, userId, degraded, dispatch } = turn;
     const who = { sessionId, userId };
     const decided = decidedOf(dispatch);
     const requests = decided ? await pausedRequests(this.#client, who, dispatch.requestId) : [];
     let waiting = await this.#waitingIn(config, threadId);
-    if (decided !== undefined && requests.length > 0) {
+    const [begun] = requests.slice(-1);
+    if (decided !== undefined && begun !== undefined) {
       if (!waiting.isOf(requests)) {
         waiting = await this.#waitingIn(config, asideThread(dispatch, threadId));
       }
+      const saver = this.#graph.checkpointer as BaseCheckpointSaver<number | string>;
+      turn.calls = new DecidedCalls(saver, `${waiting.threadId}:${begun}`);
       return { waiting, input: decidedInput(waiting, requests, decided, this.#resumeValue) };
     }
     if (!degraded && (await mustStayAside(this.#client, who, dispatch, waiting))) {
@@ -388,7 +363,7 @@ export class RoutedGraph {
     return { waiting };
   }
 
-  async #waitingIn(config: LangGraphRunnableConfig, threadId: string): Promise<Waiting> {
+  async #waitingIn(config: GraphOptions, threadId: string): Promise<Waiting> {
     if (this.#graph.getState === undefined) {
       throw new TypeError("the graph has a checkpointer and no getState()");
     }
@@ -417,162 +392,27 @@ export class RoutedGraph {
   }
 }
 
-/** Returns why an agent cannot ask for an approval in a turn, for the model; empty if it can. */
-function refusalOf(dispatch: Dispatch, { degraded }: OpenTurn): string {
-  if (isPaused(dispatch)) {
-    return "not executed: your earlier request for approval has not been decided yet";
-  }
-  if (dispatch.consult !== undefined && dispatch.consult.answer === undefined) {
-    return "not executed: while another agent consults you, you cannot ask for approval";
-  }
-  return degraded ? "not executed: at the moment nothing can be approved" : "";
+/** Returns the result of a run that has not begun. */
+function newRun(sessionId: string, requestId: string): RoutedRun {
+  return {
+    sessionId,
+    requestId,
+    texts: [],
+    items: [],
+    agentId: undefined,
+    reason: "",
+    degraded: false,
+    suggestion: undefined,
+    next: undefined,
+    approval: undefined,
+  };
 }
 
-/** Returns what the model is told of a message that may be for another agent. */
-function hint(dispatch: Dispatch): HumanMessage[] {
-  if (dispatch.candidates.length === 0) return [];
-  const likely = dispatch.candidates.slice(0, 3).map(({ agentId }) => agentId);
-  const content =
-    `For context: this message may be for ${likely.join(" or ")}. Hand it over if so; ` +
-    "answer it yourself if it is for you.";
-  return [new HumanMessage({ content })];
-}
-
-/** Tools whose calls are the turn's outcome, and not among its steps. */
-const ENDING_TOOLS: ReadonlySet<string> = new Set(["ask_user", "complete_task"]);
-
-/** A ToolNode whose handoffs the service decides. The model reads why a handoff was refused. */
-export class RoutedToolNode extends ToolNode {
-  protected override async runTool(
-    call: ToolCall,
-    config: LangGraphRunnableConfig,
-    state: unknown,
-  ): Promise<ToolMessage | Command> {
-    const result = await super.runTool(call, config, state);
-    const turn: unknown = config.configurable?.[TURN];
-    const target = targetOf(result);
-    if (turn instanceof OpenTurn && target === undefined && !ENDING_TOOLS.has(call.name)) {
-      const output = result instanceof ToolMessage ? result.text : "";
-      turn.steps.push({
-        ...{ name: call.name.slice(0, 128), kind: "tool", output: output.slice(0, STEP_CHARS_MAX) },
-        input: JSON.stringify(call.args).slice(0, STEP_CHARS_MAX),
-      });
-    }
-    if (!(turn instanceof OpenTurn) || target === undefined) return result;
-    const refusal = await turn.handOver(target, speakerOf(state), call.args);
-    if (refusal === undefined) return result;
-    const told = { content: refusal, name: call.name, tool_call_id: call.id ?? "" };
-    return new ToolMessage({ ...told, status: "error" });
-  }
-}
-
-/** The fields of listAgents() that a transfer tool shows to the model. */
-export interface TransferTarget {
-  agentId: string;
-  description: string;
-}
-
-/**
- * Returns the tool transfer_to_agent. targets: agents to describe to the model, such as those of
- * `client.listAgents({ fromAgentId })`; the node of a target has its id.
- */
-export function transferToAgent(targets: readonly TransferTarget[] = []) {
-  const named = targets.map(({ agentId, description }) => `\n${agentId}: ${description}`).join("");
-  return tool(
-    (given: unknown, runtime) => {
-      const { agent_id: agentId } = given as { agent_id: string };
-      const { state, toolCallId } = runtime as {
-        state?: { messages?: BaseMessage[] };
-        toolCallId?: string;
-      };
-      const done = new ToolMessage({
-        content: `Handed over to ${agentId}.`,
-        name: "transfer_to_agent",
-        tool_call_id: toolCallId ?? "",
-      });
-      return new Command({
-        goto: agentId,
-        graph: Command.PARENT,
-        update: { messages: [...(state?.messages ?? []), done], activeAgent: agentId },
-      });
-    },
-    {
-      name: "transfer_to_agent",
-      description: `Hand the conversation over to another agent, for good.${named}`,
-      schema: {
-        type: "object",
-        properties: {
-          agent_id: { type: "string", description: "The agent to hand over to." },
-          reason: { type: "string", description: "Why, in one sentence, for that agent." },
-        },
-        required: ["agent_id"],
-      },
-    },
-  );
-}
-
-/** Returns the tool ask_user: its question is the answer, and the agent gets the next message. */
-export function askUser() {
-  return ending(
-    "ask_user",
-    "Ask the user a question, and wait for the answer.",
-    "question",
-    (text) => ({
-      outcome: followUp(),
-      text,
-    }),
-  );
-}
-
-/** Returns the tool complete_task: it ends the agent's task; the registry names the next agent. */
-export function completeTask() {
-  return ending(
-    "complete_task",
-    "Say that the task is done, with your last words to the user.",
-    "answer",
-    (text) => ({ outcome: complete(), text }),
-  );
-}
-
-function ending(
-  name: string,
-  description: string,
-  argument: string,
-  end: (text: string) => { outcome: Outcome; text: string },
-) {
-  return tool(
-    (given: unknown, runtime) => {
-      const config = (runtime as { config?: LangGraphRunnableConfig }).config ?? runtime;
-      const turn: unknown = (config as LangGraphRunnableConfig).configurable?.[TURN];
-      const text = String((given as Record<string, unknown>)[argument] ?? "");
-      if (turn instanceof OpenTurn) turn.ended = end(text);
-      return text;
-    },
-    {
-      name,
-      description,
-      schema: {
-        type: "object",
-        properties: { [argument]: { type: "string" } },
-        required: [argument],
-      },
-      returnDirect: true,
-    },
-  );
-}
-
-/** Returns the node to which a tool's result hands over; undefined if it is not a handoff. */
-function targetOf(result: unknown): string | undefined {
-  if (!(result instanceof Command) || result.graph !== Command.PARENT) return undefined;
-  const [goto, ...others] = Array.isArray(result.goto) ? result.goto : [result.goto];
-  if (goto === undefined || others.length > 0) return undefined;
-  return goto instanceof Send ? goto.node : String(goto);
-}
-
-/** Returns the name of the agent whose answer calls the tools; empty if it has no name. */
-function speakerOf(state: unknown): string {
-  const messages = (state as { messages?: BaseMessage[] } | undefined)?.messages ?? [];
-  return messages.findLast((each) => each instanceof AIMessage)?.name ?? "";
+/** Returns the agent at which a graph of several agents always begins, if there is one. */
+function fixedStart({ builder }: RunnableGraph, agents: readonly string[]): string | undefined {
+  const { edges } = (builder ?? {}) as { edges?: Iterable<readonly [string, string]> };
+  if (agents.length < 2 || edges === undefined) return undefined;
+  return [...edges].find(([start, end]) => start === START && agents.includes(end))?.[1];
 }
 
 function pastMessages({ userText, agentText }: Turn): BaseMessage[] {

@@ -50,7 +50,7 @@ export interface Said {
 export class TurnReports {
   readonly #keep: (said: Said) => Promise<KeepTurnResponse>;
   readonly #onFailed: (name: string, error: unknown) => void;
-  readonly #ending = new AbortController();
+  #ending = new AbortController();
   #steps: Step[] = [];
   /** Steps of this attempt that are stored already. */
   #known: number;
@@ -83,10 +83,7 @@ export class TurnReports {
     const { durationMs, ...others } = { kind: "tool", ...fields };
     const duration = durationMs === undefined ? {} : { duration: durationFromMs(durationMs) };
     this.#steps.push(create(StepSchema, { ...others, ...duration }));
-    if (!this.#storesSteps || this.#reporting !== undefined || this.#isEnding) return;
-    this.#reporting = this.#report().finally(() => {
-      this.#reporting = undefined;
-    });
+    this.#beginReport();
   }
 
   async note(text: string): Promise<void> {
@@ -111,6 +108,12 @@ export class TurnReports {
     return this.#steps;
   }
 
+  /** Sends again, because the function goes on after all: its answer was refused. */
+  goOn(): void {
+    this.#ending = new AbortController();
+    if (this.#steps.length > 0) this.#beginReport();
+  }
+
   /** Begins no other report. */
   stop(): void {
     this.#ending.abort();
@@ -118,6 +121,13 @@ export class TurnReports {
 
   get #isEnding(): boolean {
     return this.#ending.signal.aborted;
+  }
+
+  #beginReport(): void {
+    if (!this.#storesSteps || this.#reporting !== undefined || this.#isEnding) return;
+    this.#reporting = this.#report().finally(() => {
+      this.#reporting = undefined;
+    });
   }
 
   async #report(): Promise<void> {

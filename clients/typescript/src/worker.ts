@@ -14,17 +14,11 @@ import { create, type JsonValue } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import type { CallOptions } from "./call.js";
 import type { RoutingClient } from "./client.js";
-import {
-  DeadlineExceeded,
-  LeaseLost,
-  Overloaded,
-  RequestNotOpen,
-  RoutingError,
-  Unavailable,
-} from "./errors.js";
+import { LeaseLost, RequestNotOpen, RoutingError } from "./errors.js";
 import type { Dispatch } from "./gen/agent_routing/v1/dispatch_pb.js";
 import type { Item } from "./gen/agent_routing/v1/item_pb.js";
 import {
+  type CompleteTurnResponse,
   type InboxItem,
   type KeepTurnResponse,
   KeepTurnStatus,
@@ -34,7 +28,8 @@ import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 import { newUuid7 } from "./ids.js";
 import { Client } from "./index.js";
 import { type Answer, failure, type Outcome, proceed } from "./outcomes.js";
-import { type Said, STEPS_MAX, type StepFields, TurnReports } from "./turnReports.js";
+import { isPassing, TurnAnswer } from "./turnAnswer.js";
+import { type Said, type StepFields, TurnReports } from "./turnReports.js";
 import { positiveMs, sleep } from "./waiting.js";
 
 export type { Answer } from "./outcomes.js";
@@ -58,14 +53,15 @@ export const STOP_MS_DEFAULT = 20_000;
 const RETRY_MS_MAX = 30_000;
 /** How often a lease is extended while it runs, so that one lost call does not lose it. */
 const KEEPS_PER_LEASE = 3;
-/** Between two reports of an answer while the service is away. */
-const REPORT_PAUSE_MS = 1_000;
 /** What the history says of a turn whose function threw each time. The log has the error. */
 const FAILED_MESSAGE = "the agent failed";
 const WORKER_ID_CHARACTERS_MAX = 128;
 
-/** What a function returns: a text, an outcome, or an outcome with a text, items and steps. */
-export type Result = string | Outcome | Answer;
+/**
+ * What a function returns: a text, an outcome, or an outcome with a text, items and steps; undefined
+ * after turn.complete().
+ */
+export type Result = string | Outcome | Answer | undefined;
 /**
  * An async generator yields the answer's text in parts, which watchers see at once, and at the end
  * an outcome if it is not proceed.
@@ -112,6 +108,7 @@ export class InboxTurn {
     /** Aborted when the turn is no longer this worker's, or when the worker ends. */
     readonly signal: AbortSignal,
     readonly reports: TurnReports,
+    readonly given: TurnAnswer,
   ) {}
 
   /** The whole dispatch: the handoff that led here, a decision, a question. */
@@ -178,6 +175,17 @@ export class InboxTurn {
    */
   delta(text: string): void {
     this.reports.delta(text);
+  }
+  /**
+   * Gives the answer now, and returns what became of it; the function then returns undefined. For an
+   * outcome that may be refused, such as a handoff: after HandoffRefused give another answer. Waits
+   * while the service is away.
+   *
+   * Throws what completeTurn() throws: LeaseLost or RequestNotOpen if the turn is no longer this
+   * worker's. Error for a second answer.
+   */
+  async complete(answer: Answer): Promise<CompleteTurnResponse> {
+    return await this.given.give(answer);
   }
 }
 
@@ -299,8 +307,9 @@ export class Worker {
         if (!over.signal.aborted) this.#report(name, turn, error);
       },
     );
-    const turn = new InboxTurn(item, over.signal, reports);
-    const answered = this.#answer(client, turn).then(
+    const given = new TurnAnswer(client, item, reports, over.signal, ofItem(item));
+    const turn = new InboxTurn(item, over.signal, reports, given);
+    const answered = this.#answer(turn).then(
       () => "answered" as const,
       async (error: unknown) => {
         if (!over.signal.aborted) await this.#failed(client, turn, error);
@@ -311,7 +320,9 @@ export class Worker {
     const ended = aborted(ending, over.signal).then(() => "ended" as const);
     switch (await Promise.race([answered, lost, ended])) {
       case "lost":
-        this.#report("turn_lost", turn);
+        // Its lease ended with its answer; the function may still end.
+        if (given.isGiven) await answered;
+        else this.#report("turn_lost", turn);
         break;
       case "ended":
         // Another worker gets the turn at once.
@@ -327,50 +338,26 @@ export class Worker {
   }
 
   /** Runs an agent's function and reports what it returned. */
-  async #answer(client: RoutingClient, turn: InboxTurn): Promise<void> {
+  async #answer(turn: InboxTurn): Promise<void> {
     const run = this.#functions.get(turn.agentId) as AgentFunction;
     const result = await run(turn);
+    if (result === undefined && turn.given.isGiven) return;
     const answer = isStreamed(result) ? await streamed(turn, result) : answerOf(result);
     turn.signal.throwIfAborted();
-    const steps = [...(await turn.reports.finish()), ...(answer.steps ?? [])].slice(0, STEPS_MAX);
-    await this.#complete(client, turn, { ...answer, steps });
-  }
-
-  /** Reports an answer, for as long as it takes: the turn's signal ends this if it is lost. */
-  async #complete(client: RoutingClient, turn: InboxTurn, answer: Answer): Promise<void> {
-    for (;;) {
-      try {
-        await client.completeTurn(
-          {
-            sessionId: turn.sessionId,
-            requestId: turn.requestId,
-            agentId: turn.agentId,
-            leaseToken: turn.item.leaseToken,
-            text: answer.text ?? "",
-            items: answer.items ?? [],
-            steps: answer.steps ?? [],
-            outcome: answer.outcome ?? proceed(),
-          },
-          ofTurn(turn),
-        );
-        return;
-      } catch (error) {
-        if (error instanceof LeaseLost || error instanceof RequestNotOpen) {
-          this.#report("answer_not_taken", turn, error);
-          return;
-        }
-        if (!isPassing(error)) throw error;
-        await sleep(REPORT_PAUSE_MS, turn.signal);
-      }
-    }
+    await turn.given.give(answer);
   }
 
   /** Lets a turn be tried again after a pause, or ends it with a failure. Never throws. */
   async #failed(client: RoutingClient, turn: InboxTurn, error: unknown): Promise<void> {
+    if (error instanceof LeaseLost || error instanceof RequestNotOpen) {
+      this.#report("answer_not_taken", turn, error);
+      return;
+    }
     this.#report("agent_failed", turn, error);
+    if (turn.given.isGiven) return;
     try {
       if (turn.attempt >= this.#attempts) {
-        await this.#complete(client, turn, { outcome: failure(FAILED_MESSAGE) });
+        await turn.given.give({ outcome: failure(FAILED_MESSAGE) });
       } else {
         // The lease lapses after the pause, and counts as an attempt.
         const extendMs = Math.min(1_000 * 2 ** (turn.attempt - 1), RETRY_MS_MAX);
@@ -419,7 +406,11 @@ export class Worker {
         leaseToken: turn.item.leaseToken,
         ...act,
       },
-      { ...ofTurn(turn, signal), timeoutMs: this.#leaseMs / KEEPS_PER_LEASE },
+      {
+        ...ofItem(turn.item),
+        ...(signal && { signal }),
+        timeoutMs: this.#leaseMs / KEEPS_PER_LEASE,
+      },
     );
   }
 
@@ -430,19 +421,9 @@ export class Worker {
 }
 
 /** Returns the options of a call about a turn: its trace goes on. */
-function ofTurn(turn: InboxTurn, signal?: AbortSignal): CallOptions {
-  const { traceparent } = turn;
-  return {
-    ...(traceparent === "" ? {} : { headers: { traceparent } }),
-    ...(signal === undefined ? {} : { signal }),
-  };
-}
-
-/** Tells whether a call may succeed later. */
-function isPassing(error: unknown): boolean {
-  return (
-    error instanceof Unavailable || error instanceof DeadlineExceeded || error instanceof Overloaded
-  );
+function ofItem({ dispatch }: InboxItem): CallOptions {
+  const traceparent = dispatch?.traceparent ?? "";
+  return traceparent === "" ? {} : { headers: { traceparent } };
 }
 
 function isStreamed(result: Result | AsyncIterable<Result>): result is AsyncIterable<Result> {

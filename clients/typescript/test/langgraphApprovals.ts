@@ -1,28 +1,22 @@
 // A graph whose tool needs an approval, at a service that runs.
 //
-//   node build/test/langgraphApprovals.js TARGET SESSION FOLDER (say TEXT | decide APPROVAL DECISION)…
+//   node build/test/langgraphApprovals.js TARGET SESSION FOLDER VERSION (say TEXT | decide APPROVAL DECISION)…
 //
 // Each message or decision has a graph of its own: only the file of the checkpointer is the same, as
 // after a restart. Prints one line of JSON for each; the tool appends to FOLDER/refunds.
 
-import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync } from "node:fs";
 import { BaseChatModel } from "@langchain/core/language_models/chat_models";
 import { AIMessage, type BaseMessage, HumanMessage, ToolMessage } from "@langchain/core/messages";
 import type { ChatResult } from "@langchain/core/outputs";
 import { tool } from "@langchain/core/tools";
-import {
-  Annotation,
-  interrupt,
-  MemorySaver,
-  MessagesAnnotation,
-  START,
-  StateGraph,
-} from "@langchain/langgraph";
+import { Annotation, interrupt, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
 import { createReactAgent } from "@langchain/langgraph/prebuilt";
 import { Client } from "../src/index.js";
 import { type Decided, RoutedGraph, RoutedToolNode } from "../src/langgraph.js";
+import { FileSaver } from "./fileSaver.js";
 
-const [target = "", sessionId = "", folder = "", ...given] = process.argv.slice(2);
+const [target = "", sessionId = "", folder = "", version = "", ...given] = process.argv.slice(2);
 let calls = Date.now();
 
 class ScriptedModel extends BaseChatModel {
@@ -74,44 +68,15 @@ const refund = tool(
   },
 );
 
-/** A saver of which a file keeps the content. */
-class FileSaver extends MemorySaver {
-  readonly #path = `${folder}/checkpoints.json`;
-
-  constructor() {
-    super();
-    if (existsSync(this.#path)) {
-      const kept = JSON.parse(readFileSync(this.#path, "utf-8"), revive);
-      this.storage = kept.storage;
-      this.writes = kept.writes;
-    }
-  }
-
-  save(): void {
-    writeFileSync(
-      this.#path,
-      JSON.stringify({ storage: this.storage, writes: this.writes }, replace),
-    );
-  }
-}
-
-function replace(_key: string, value: unknown): unknown {
-  return value instanceof Uint8Array ? { bytes: Buffer.from(value).toString("base64") } : value;
-}
-
-function revive(_key: string, value: unknown): unknown {
-  const bytes = (value as { bytes?: unknown } | null)?.bytes;
-  return typeof bytes === "string" ? new Uint8Array(Buffer.from(bytes, "base64")) : value;
-}
-
 const State = Annotation.Root({ ...MessagesAnnotation.spec, activeAgent: Annotation<string>() });
 const client = new Client(target, { timeoutMs: 20_000 });
 for (let at = 0; at < given.length; ) {
-  const saver = new FileSaver();
+  const saver = new FileSaver(`${folder}/checkpoints.json`);
   const agent = createReactAgent({
     name: "invoices",
     llm: new ScriptedModel(),
     tools: new RoutedToolNode([refund]),
+    version: version as "v1" | "v2",
   });
   // biome-ignore lint/suspicious/noExplicitAny: a subgraph's state has keys of its own
   const graph = (new StateGraph(State) as any)
@@ -134,7 +99,6 @@ for (let at = 0; at < given.length; ) {
     shown = { error: (error as Error).constructor.name, message: (error as Error).message };
     at = given.length;
   }
-  saver.save();
   const { suggestion: _, ...rest } = shown as Record<string, unknown>;
   console.log(JSON.stringify(rest));
 }

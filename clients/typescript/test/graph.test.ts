@@ -1,0 +1,47 @@
+// What a RoutedGraph takes, and what it makes of messages.
+
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { AIMessage, HumanMessage } from "@langchain/core/messages";
+import { Annotation, START, StateGraph } from "@langchain/langgraph";
+import { itemsOf } from "../src/graphItems.js";
+import type { Client } from "../src/index.js";
+import { RoutedGraph } from "../src/langgraph.js";
+
+describe("a graph", () => {
+  const State = Annotation.Root({ activeAgent: Annotation<string>() });
+  const built = (start: (graph: ReturnType<typeof nodes>) => unknown) =>
+    (start(nodes()) as ReturnType<typeof nodes>).compile();
+  const nodes = () =>
+    new StateGraph(State)
+      .addNode("front", () => ({}), { ends: ["vat"] })
+      .addNode("vat", () => ({}), { ends: ["front"] });
+
+  it("of several agents that always begins at one is refused, and why", () => {
+    const fixed = built((graph) => graph.addEdge(START, "front"));
+    assert.throws(
+      () => new RoutedGraph({} as Client, fixed),
+      (error: Error) => error instanceof RangeError && /every run at "front"/.test(`${error}`),
+    );
+    const routed = built((graph) =>
+      graph.addConditionalEdges(START, ({ activeAgent }) => activeAgent, ["front", "vat"]),
+    );
+    assert.ok(new RoutedGraph({} as Client, routed));
+    assert.ok(new RoutedGraph({} as Client, fixed, ["front"]));
+  });
+
+  it("gives the images that fit into an answer", () => {
+    const image = (bytes: number) => ({
+      type: "image" as const,
+      mimeType: "image/png",
+      data: Buffer.alloc(bytes, 7).toString("base64"),
+    });
+    const many = new AIMessage({ content: Array.from({ length: 20 }, () => image(10)) });
+    assert.equal(itemsOf([many]).length, 16);
+    const large = new AIMessage({ content: [image(60_000), image(10_000), image(1_000)] });
+    const sizes = itemsOf([large, new HumanMessage("not mine")]).map(
+      ({ content }) => content?.value?.length,
+    );
+    assert.deepEqual(sizes, [60_000, 1_000]);
+  });
+});
