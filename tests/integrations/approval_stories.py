@@ -7,6 +7,8 @@ has the tool refund(amount, account), which needs an approval and appends a line
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,12 +31,15 @@ def refunds(place: Path) -> list[str]:
 
 
 def refund_into(place: Path) -> Any:
-    """Return what the tool does."""
+    """Return what the tool does. It kills its process, once, if a file asks for that."""
 
     def refund(amount: str, account: str) -> str:
         """Refund an amount to an account."""
         with (place / "refunds").open("a", encoding="utf-8") as file:
             file.write(f"{amount} to {account}\n")
+        if (asked := place / "die-inside").exists():
+            asked.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
         return f"refunded {amount}"
 
     return refund

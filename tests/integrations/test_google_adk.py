@@ -1,5 +1,8 @@
 """Google ADK's own run loop, with the service behind it."""
 
+import itertools
+import threading
+
 import pytest
 
 pytest.importorskip("google.adk", reason="needs google-adk: make test-integrations")
@@ -13,6 +16,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools import FunctionTool, ToolContext
 from google.genai import types
 
+from agent_routing import errors
 from agent_routing.integrations.google_adk import REQUEST_KEY, RoutedRunner
 from clients.python.examples.tax_talk import CallTool
 from tests.integrations.approval_stories import *  # noqa: F403 - as stories
@@ -206,3 +210,37 @@ async def test_runs_started_elsewhere_are_left_alone(client, session):
     ]
     assert events[-1].content.parts[0].text == "hello from the coordinator"
     assert "ask_user" not in script.seen[0].tools
+
+
+def test_an_attempt_that_ends_leaves_the_next_one_of_its_turn_alone(client, session):
+    """A worker whose lease lapsed may run a turn again before the first attempt has ended."""
+    both_run, first_ended = threading.Barrier(2), threading.Event()
+    began = itertools.count()
+
+    def rule(_seen):
+        is_second = next(began) == 1
+        both_run.wait(60)
+        if is_second:
+            first_ended.wait(60)
+            return CallTool("ask_user", {"question": "Which one?"})
+        return Say("the first")
+
+    routed = RoutedRunner(client, runner_of(tree_of(Script(coordinator=rule))))
+    dispatch = client.route("hello", session_id=session, **ANA).dispatch
+    ended = []
+
+    def attempt():
+        try:
+            ended.append(routed.answer_sync(session, dispatch, user_id="ana").text)
+        except Exception as error:  # noqa: BLE001 - in a thread, for the test
+            ended.append(error)
+        first_ended.set()
+
+    threads = [threading.Thread(target=attempt) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert ended[0] == "the first"
+    # Still a routed run: its question reached the service, which had the answer already.
+    assert isinstance(ended[1], errors.RoutingError), ended

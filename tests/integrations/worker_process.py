@@ -15,8 +15,8 @@ from agent_routing import AsyncClient
 from agent_routing.worker import Worker
 from tests.integrations.worker_stories import dying_script
 
-LEASE_S = 2
-"""Short, so that the next worker gets the turn soon."""
+LEASE_S = 4
+"""Short, so that the next worker gets the turn soon; a busy machine can keep it."""
 
 
 async def main(module: str, address: str, place: str) -> None:

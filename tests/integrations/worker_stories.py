@@ -30,7 +30,7 @@ INBOXES = REGISTRY
 for _name in AGENTS:
     INBOXES = INBOXES.replace(f"{{id: {_name},", f"{{id: {_name}, delivery: inbox,")
 INBOXES = INBOXES.replace("  - id: vat\n", "  - id: vat\n    delivery: inbox\n")
-WAIT_S_MAX = 120
+WAIT_S_MAX = 240
 """A process imports its framework, on a busy machine."""
 
 
@@ -208,6 +208,34 @@ async def test_a_worker_that_is_killed_runs_what_was_approved_once(
     assert [step.kind for turn in turns for step in turn.steps].count("approval") == 1
     ended = TurnOutcome.Name(turns[-1].outcome).removeprefix("TURN_OUTCOME_")
     assert ended == program.after_a_kill
+
+
+@pytest.mark.timeout(600)
+async def test_a_worker_that_is_killed_inside_what_was_approved_does_not_repeat_it(
+    program, inboxes, session, tmp_path
+):
+    """The tool has done its work and has not returned: the next worker fails the turn."""
+    session = f"{session}-{program.module}"
+    for marker in ("killed-before", "killed-after", "die-inside"):
+        (tmp_path / marker).touch()
+    worker = KilledWorker(program.module, inboxes.address, tmp_path)
+    with Client(inboxes.address, timeout=20) as client:
+        client.set_active_agent(session, "invoices", user_id="ana")
+        client.route("refund 120", session_id=session, **ANA)
+        worker.start()
+        try:
+            task = await _until(lambda: _paused(client, session))
+            asked = client.status(session, user_id="ana").pending_approval.request_id
+            client.resume_task(task, asked, "APPROVE", session_id=session, user_id="ana")
+            await asyncio.to_thread(worker.killed)
+            assert refunds(tmp_path) == ["120 to DE-7"]
+            worker.start()
+            await _until(lambda: not client.status(session, user_id="ana").open_requests)
+        finally:
+            worker.stop()
+        turns = list(client.list_turns(session, user_id="ana"))
+    assert refunds(tmp_path) == ["120 to DE-7"]
+    assert TurnOutcome.Name(turns[-1].outcome) == "TURN_OUTCOME_FAILURE"
 
 
 def _paused(client: Client, session: str) -> str:

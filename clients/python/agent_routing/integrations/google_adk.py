@@ -23,6 +23,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -116,13 +117,10 @@ class RoutedRunner(RoutedRuns):
         requests: tuple[str, ...] = ()
         if turn.decided is not None:
             requests = await steps.do(self._client, turn.paused_requests())
-        self._turns[turn.key] = _Running(turn, requests)
-        try:
+        with self._running(turn, requests):
             if (message := await self._begin(segment, requests)) is not None:
                 async for event in self._runner.run_async(**self._arguments(turn, message)):
                     yield event
-        finally:
-            del self._turns[turn.key]
 
     def _events_blocking(self, segment: Segment) -> Iterator[Event]:
         """Do as _events(), in a thread without an event loop."""
@@ -130,12 +128,20 @@ class RoutedRunner(RoutedRuns):
         requests: tuple[str, ...] = ()
         if turn.decided is not None:
             requests = steps.do_blocking(self._client, turn.paused_requests())
-        self._turns[turn.key] = _Running(turn, requests)
-        try:
+        with self._running(turn, requests):
             if (message := asyncio.run(self._begin(segment, requests))) is not None:
                 yield from self._runner.run(**self._arguments(turn, message))
+
+    @contextmanager
+    def _running(self, turn: RoutedTurn, requests: tuple[str, ...]) -> Iterator[None]:
+        """Let the plugin find a turn while it runs."""
+        running = self._turns[turn.key] = _Running(turn, requests)
+        try:
+            yield
         finally:
-            del self._turns[turn.key]
+            # A worker whose lease has lapsed may have got the same turn again, and run it by now.
+            if self._turns.get(turn.key) is running:
+                del self._turns[turn.key]
 
     def _arguments(self, turn: RoutedTurn, message: types.Content) -> dict[str, Any]:
         options = dict(turn.options)

@@ -26,6 +26,7 @@ from langgraph.types import Command, Send
 
 from agent_routing.integrations import agent_tools, steps
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
+from agent_routing.integrations.graph_calls import DecidedCalls
 from agent_routing.integrations.routed_run import AgentView
 from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient
@@ -42,11 +43,15 @@ _TOOLS_OF_THE_MOMENT: Final = frozenset({TRANSFER, CONSULT})
 
 @dataclass(frozen=True, slots=True)
 class RunningTurn:
-    """A turn, and the client for its calls. keys: the requests whose messages belong to it."""
+    """A turn, and the client for its calls. keys: the requests whose messages belong to it.
+
+    calls: of a decided run, each of which begins at most once.
+    """
 
     client: AnyClient
     turn: RoutedTurn
     keys: frozenset[str]
+    calls: DecidedCalls | None = None
 
 
 class RoutingMiddleware(AgentMiddleware[Any, Any]):
@@ -98,11 +103,10 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
     ) -> ToolMessage | Command[Any]:
         """Ask the service about a tool's handoff. The model reads why it was refused."""
-        running, began = _running(), datetime.now(UTC)
+        running = _running()
         result = _own_tool(running, request)
         if result is None:
-            result = handler(request)
-            _record(running, request, result, began)
+            result = _called(running, request, handler)
         target = _target_of(result)
         if running is None or not target:
             return result
@@ -115,11 +119,10 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
         """Ask the service about a tool's handoff. The model reads why it was refused."""
-        running, began = _running(), datetime.now(UTC)
+        running = _running()
         result = _own_tool(running, request)
         if result is None:
-            result = await handler(request)
-            _record(running, request, result, began)
+            result = await _acalled(running, request, handler)
         target = _target_of(result)
         if running is None or not target:
             return result
@@ -131,6 +134,54 @@ def _running() -> RunningTurn | None:
     """Return the turn of this run; None outside a routed run."""
     found = get_config().get("configurable", {}).get(TURN_KEY)
     return found if isinstance(found, RunningTurn) else None
+
+
+def _called(
+    running: RunningTurn | None,
+    request: ToolCallRequest,
+    handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+) -> Any:
+    """Execute a tool call; of a decided run at most once."""
+
+    def run() -> ToolMessage | Command[Any]:
+        began = datetime.now(UTC)
+        result = handler(request)
+        _record(running, request, result, began)
+        return result
+
+    calls = running.calls if running is not None and _is_alone(request) else None
+    return run() if calls is None else calls.once(request.tool_call, run)
+
+
+async def _acalled(
+    running: RunningTurn | None,
+    request: ToolCallRequest,
+    handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+) -> Any:
+    """Do as _called(), in an event loop."""
+
+    async def run() -> ToolMessage | Command[Any]:
+        began = datetime.now(UTC)
+        result = await handler(request)
+        _record(running, request, result, began)
+        return result
+
+    calls = running.calls if running is not None and _is_alone(request) else None
+    return await (run() if calls is None else calls.aonce(request.tool_call, run))
+
+
+def _is_alone(request: ToolCallRequest) -> bool:
+    """Tell whether a call has a task of its own.
+
+    LangGraph gives the interrupts of one task their values in their order, so that of several calls
+    in one task none can be left out.
+    """
+    path = get_config().get("metadata", {}).get("langgraph_path") or ("",)
+    if path[0] == "__pregel_push":
+        return True
+    messages = request.state["messages"] if isinstance(request.state, dict) else ()
+    last = next((each for each in reversed(messages) if isinstance(each, AIMessage)), None)
+    return last is not None and len(last.tool_calls) == 1
 
 
 def _record(

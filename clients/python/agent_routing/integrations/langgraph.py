@@ -31,6 +31,7 @@ from langchain_core.messages import (
 from agent_routing import content
 from agent_routing.content import Item
 from agent_routing.integrations import steps
+from agent_routing.integrations.graph_calls import DecidedCalls
 from agent_routing.integrations.graph_interrupts import (
     REQUEST_KEY,
     TASK_KEY,
@@ -77,6 +78,7 @@ class _Plan:
     given: Any
     config: dict[str, Any]
     known: frozenset[str] = frozenset()
+    calls: DecidedCalls | None = None
     refusals: int = 0
 
 
@@ -128,6 +130,7 @@ class RoutedGraph(RoutedRuns):
         result = await self._graph.ainvoke(plan.given, plan.config, **options)
         while self._must_refuse(segment.turn, plan, waiting := await self._waiting(plan), result):
             result = await self._graph.ainvoke(plan.given, plan.config, **options)
+        await _aforget(plan, waiting)
         return _said(result, segment.turn, plan, waiting)
 
     def _segment_blocking(self, segment: Segment) -> Said:
@@ -137,6 +140,7 @@ class RoutedGraph(RoutedRuns):
             segment.turn, plan, waiting := self._waiting_blocking(plan), result
         ):
             result = self._graph.invoke(plan.given, plan.config, **options)
+        _forget(plan, waiting)
         return _said(result, segment.turn, plan, waiting)
 
     async def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
@@ -150,6 +154,7 @@ class RoutedGraph(RoutedRuns):
                     yield shown
             waiting = await self._waiting(plan)
             is_again = self._must_refuse(segment.turn, plan, waiting, seen.state)
+        await _aforget(plan, waiting)
         came_to(_said(seen.state, segment.turn, plan, waiting))
 
     def _streamed_blocking(self, segment: Segment, came_to: CameTo) -> Iterator[Any]:
@@ -162,6 +167,7 @@ class RoutedGraph(RoutedRuns):
                 yield from seen.of(chunk)
             waiting = self._waiting_blocking(plan)
             is_again = self._must_refuse(segment.turn, plan, waiting, seen.state)
+        _forget(plan, waiting)
         came_to(_said(seen.state, segment.turn, plan, waiting))
 
     async def _begin(self, segment: Segment) -> tuple[_Plan, dict[str, Any]]:
@@ -210,7 +216,7 @@ class RoutedGraph(RoutedRuns):
     ) -> _Plan:
         """Return the input and configuration of a run. requests: those that it continues."""
         turn = segment.turn
-        running = RunningTurn(self._client, turn, frozenset((turn.key, *requests)))
+        calls: DecidedCalls | None = None
         given: Any = {
             "messages": [HumanMessage(_content(turn), id=turn.key)],
             "active_agent": segment.name,
@@ -223,6 +229,9 @@ class RoutedGraph(RoutedRuns):
                 if not is_of(waiting, requests):
                     raise lost(thread_id)
                 given = decided_input(turn, waiting, self._resume_value)
+                # A run that is decided in several turns has one set of calls.
+                calls = DecidedCalls(self._graph.checkpointer, f"{thread_id}:{requests[-1]}")
+        running = RunningTurn(self._client, turn, frozenset((turn.key, *requests)), calls)
         whole = {
             **config,
             "configurable": {
@@ -236,7 +245,7 @@ class RoutedGraph(RoutedRuns):
                 TASK_KEY: turn.dispatch.task_id,
             },
         }
-        return _Plan(given, whole, known)
+        return _Plan(given, whole, known, calls)
 
     def _thread_id(self, turn: RoutedTurn, config: Mapping[str, Any]) -> str:
         # Without a session, as in an outage, a message is a thread of its own.
@@ -290,6 +299,18 @@ class RoutedGraph(RoutedRuns):
 def _at(config: Mapping[str, Any], thread_id: str) -> dict[str, Any]:
     """Return the configuration with which a thread is read."""
     return {**config, "configurable": {**config.get("configurable", {}), "thread_id": thread_id}}
+
+
+def _forget(plan: _Plan, waiting: Waiting | None) -> None:
+    """Remove the marks of a run's calls, unless it waits for another decision."""
+    if plan.calls is not None and not (waiting and waiting.interrupts):
+        plan.calls.forget()
+
+
+async def _aforget(plan: _Plan, waiting: Waiting | None) -> None:
+    """Do as _forget(), in an event loop."""
+    if plan.calls is not None and not (waiting and waiting.interrupts):
+        await plan.calls.aforget()
 
 
 def _fixed_start(graph: Any, names: tuple[str, ...]) -> str | None:
