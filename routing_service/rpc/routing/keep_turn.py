@@ -215,7 +215,7 @@ class KeepTurnCalls:
             if says:
                 checks.refuse("release", "cannot be set together with steps, note or delta")
         elif not says:
-            checks.refuse("act", "is required; set extend, release, steps, note or delta")
+            checks.refuse("act", "is required; set extend, release, steps, note, delta or say")
         checks.done()
         return request_id, lease_us
 
