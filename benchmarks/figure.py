@@ -62,10 +62,10 @@ QUICK = Scale(
     turns_per_session=4,
     at_once=64,
     lone_calls=30,
-    sessions_many=10_000,
-    turns_long=300,
-    watchers=100,
-    threads=8,
+    sessions_many=3_000,
+    turns_long=150,
+    watchers=50,
+    threads=4,
     starts=2,
 )
 
