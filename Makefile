@@ -150,6 +150,11 @@ docs: $(INSTALLED) ## build the documentation into build/site; a broken link is 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 
+.PHONY: scaling
+scaling: $(INSTALLED) ## measure what docs/scaling.md and `agent-routing plan` are made from; on a quiet machine
+	@$(BIN)/python -m benchmarks.capacity --write
+	@$(BIN)/python scripts/make_scaling.py --write
+
 .PHONY: bench
 bench: $(INSTALLED) ## measure, ten minutes (make bench QUICK=1: one); more: make bench args="--help"
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(args)

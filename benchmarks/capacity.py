@@ -1,7 +1,8 @@
 """What a plan needs: the costs of a turn on each engine, and the model's error on this machine.
 
 `python -m benchmarks.capacity` prints and writes build/capacity.json; with `--write` also
-routing_service/cli/plan_costs.json, which `agent-routing plan` and docs/scaling.md are made from.
+routing_service/cli/plan_costs.json, which `agent-routing plan` and docs/scaling.md are made from;
+with `--simulate` from the costs of that file, without measuring. `make scaling` does all of it.
 Run it on a machine with nothing else to do: other work makes every turn cost more processor time.
 """
 
@@ -14,7 +15,6 @@ import platform
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from typing import Any, Final
 from benchmarks import inbox, service
 from benchmarks.engine_costs import Cost, measure
 from benchmarks.engine_turns import ENGINES, Engine
+from benchmarks.fleet import peaks
 from benchmarks.simulation import Costs, Layout, Traffic, simulate
 from benchmarks.story import Load
 
@@ -32,14 +33,19 @@ ROOT: Final = Path(__file__).parent.parent
 REPORT: Final = ROOT / "build" / "capacity.json"
 SHIPPED: Final = ROOT / "routing_service" / "cli" / "plan_costs.json"
 
-COMMAND: Final = "python -m benchmarks.capacity --write"
+COMMAND: Final = "make scaling"
 
 ENGINE_ROUNDS: Final = 2
 """The cheaper round counts: what else runs only ever adds processor time."""
 
-PROCESSES: Final = (1, 2, 3)
-CHECK_ROUNDS: Final = 3
+USERS: Final = (10e6, 100e6)
+
 CHECK_LOAD: Final = Load(sessions=96, turns_per_session=6, concurrency=48)
+FEW_CALLERS: Final = Load(sessions=24, turns_per_session=12, concurrency=4)
+PLAYS: Final = ((1, CHECK_LOAD), (2, CHECK_LOAD), (3, CHECK_LOAD), (1, FEW_CALLERS))
+"""Processes, and what is played on them."""
+CHECK_CYCLES: Final = 6
+"""The least that has an interval."""
 SIMULATED_S: Final = 2.0
 SEEDS: Final = 7
 """The spread of connections over processes is chance: in the model as on the machine."""
@@ -51,7 +57,6 @@ SYNC_S: Final = 0.001
 INBOX_WAITING: Final = 400
 INBOX_WORKERS: Final = 20
 INBOX_ROUNDS: Final = 3
-SAMPLE_S: Final = 0.1
 SYNCS: Final = 40
 
 
@@ -60,12 +65,13 @@ class Round:
     """One play on so many processes: the measured rate, and the processor time of a turn."""
 
     processes: int
+    callers: int
     turns_per_s: float
     service_ms: float
     engine_ms: float
     client_ms: float
     others: float
-    """How many other programs' threads wanted a core, on average."""
+    """How many cores other programs took, on average, by processor time."""
 
 
 def main() -> None:
@@ -80,7 +86,7 @@ def main() -> None:
         found["check"] = _check()
     postgres = found["engines"]["postgres"]
     found["processes"] = _by_cores(postgres)
-    found["days"] = [_day(name, traffic, postgres) for name, traffic in DAYS.items()]
+    found["peaks"] = [each for users in USERS for each in peaks(users, _elsewhere(postgres))]
     text = json.dumps(found, indent=2) + "\n"
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(text)
@@ -138,41 +144,52 @@ def _inbox_factor() -> float:
 
 
 def _check() -> dict[str, Any]:
-    """Play on 1, 2 and 3 processes in turn; predict each from what one process costs.
+    """Play on 1, 2 and 3 processes in turn, cycle after cycle; predict each round.
 
-    Costs are those of the one process of the same cycle, so that other work disturbs both alike.
+    A prediction gets the processor time that this round's turns took, and the cores that other
+    programs took during it, so that other work cannot bend it. What more processes cost each turn
+    is a figure of its own, and so is the error with the costs of one process.
     """
-    cycles: list[list[Round]] = []
     with ENGINES["postgres"]() as engine:
         sync_s = _sync_s()
-        cycles = [[_play(engine, count) for count in PROCESSES] for _ in range(CHECK_ROUNDS)]
+        cycles = [[_play(engine, *play) for play in PLAYS] for _ in range(CHECK_CYCLES)]
     checked = []
-    for place, count in enumerate(PROCESSES):
+    for place, (processes, load) in enumerate(PLAYS):
         mine = [cycle[place] for cycle in cycles]
-        predicted = [_predicted(_costs(cycle[0], sync_s), cycle[place]) for cycle in cycles]
-        errors = [
-            100 * (rate / each.turns_per_s - 1) for rate, each in zip(predicted, mine, strict=True)
+        predicted = [_predicted(_costs(each, sync_s), each) for each in mine]
+        errors = [_percent(*pair) for pair in zip(predicted, mine, strict=True)]
+        as_one = [
+            _percent(_predicted(_costs(cycle[0], sync_s), cycle[place]), cycle[place])
+            for cycle in cycles
         ]
         checked.append(
             {
-                "processes": count,
+                "processes": processes,
+                "callers": load.concurrency,
                 "measured_turns_per_s": round(_median(mine, lambda each: each.turns_per_s)),
                 "predicted_turns_per_s": round(statistics.median(predicted)),
                 "error_percent": round(statistics.median(errors)),
                 "error_percent_least": round(min(errors)),
                 "error_percent_most": round(max(errors)),
+                "error_as_one_percent": round(statistics.median(as_one)),
                 "cpu_over_one_process": round(
                     statistics.median(
-                        (cycle[place].service_ms + cycle[place].engine_ms)
-                        / (cycle[0].service_ms + cycle[0].engine_ms)
-                        for cycle in cycles
+                        _cpu_ms(cycle[place]) / _cpu_ms(cycle[0]) for cycle in cycles
                     ),
                     2,
                 ),
-                "others": round(_median(mine, lambda each: each.others), 1),
+                "others": round(_median(mine, lambda each: each.others), 2),
             }
         )
-    return {"engine": "postgres", "cycles": CHECK_ROUNDS, "by_processes": checked}
+    return {"engine": "postgres", "cycles": CHECK_CYCLES, "by_processes": checked}
+
+
+def _percent(predicted: float, played: Round) -> float:
+    return 100 * (predicted / played.turns_per_s - 1)
+
+
+def _cpu_ms(played: Round) -> float:
+    return played.service_ms + played.engine_ms
 
 
 def _costs(one: Round, sync_s: float) -> Costs:
@@ -191,29 +208,33 @@ def _predicted(costs: Costs, played: Round) -> float:
         others=played.others,
         connections=service.CHANNELS,
     )
-    traffic = Traffic(callers=CHECK_LOAD.concurrency)
+    traffic = Traffic(callers=played.callers)
     return statistics.median(
         simulate(costs, layout, traffic, seconds=SIMULATED_S, seed=seed).turns_per_s
         for seed in range(SEEDS)
     )
 
 
-def _play(engine: Engine, count: int) -> Round:
+def _play(engine: Engine, count: int, load: Load) -> Round:
     with service.server_process(engine.store_url, "--processes", str(count)) as (address, pid):
         service.play(address, Load(16, 3, 16))
-        sampler = _Sampler(lambda: [os.getpid(), *_family(pid), *engine.processes()])
-        before = _times(pid, engine)
-        with sampler:
-            played = service.play(address, CHECK_LOAD)
-        after = _times(pid, engine)
+        before, busy_s, begun_s = _times(pid, engine), _busy_s(), time.perf_counter()
+        played = service.play(address, load)
+        after, busy_s, seconds = (
+            _times(pid, engine),
+            _busy_s() - busy_s,
+            time.perf_counter() - begun_s,
+        )
     service_s, engine_s, client_s = (b - a for a, b in zip(before, after, strict=True))
+    others_s = max(0.0, busy_s - service_s - engine_s - client_s)
     return Round(
         processes=count,
+        callers=load.concurrency,
         turns_per_s=played.turns_per_s,
         service_ms=1e3 * service_s / played.turns,
         engine_ms=1e3 * engine_s / played.turns,
         client_ms=1e3 * client_s / played.turns,
-        others=sampler.others,
+        others=others_s / seconds,
     )
 
 
@@ -236,42 +257,11 @@ def _family(pid: int) -> list[int]:
     return [pid, *map(int, children)]
 
 
-class _Sampler:
-    """Counts other programs that want a core, now and then, by their weight for the scheduler."""
-
-    def __init__(self, own: Callable[[], list[int]]) -> None:
-        self._own = own
-        self._samples: list[float] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    @property
-    def others(self) -> float:
-        """Their number, on average; one that is niced counts for less."""
-        return statistics.mean(self._samples or [0.0])
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(SAMPLE_S):
-            own = set(self._own())
-            pids = {int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()}
-            self._samples.append(sum(map(_weight, pids - own)))
-
-
-def _weight(pid: int) -> float:
-    """Return a program's weight if it runs or waits for a core: each nice is a quarter less."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    # Its state, and its nice: 3 and 19 in proc(5).
-    return 1.25 ** -int(fields[16]) if fields[0] == "R" else 0.0
+def _busy_s() -> float:
+    """Return the processor time of all programs of the machine so far."""
+    names = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    user, nice, system, _idle, _waits, irq, softirq, steal = map(int, names)
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def _sync_s() -> float:
@@ -316,50 +306,6 @@ def _by_cores(postgres: dict[str, float]) -> list[dict[str, float]]:
         found.append({"cores": cores, "turns_per_s": round(rate)})
     one = found[0]["turns_per_s"]
     return [{**each, "of_one": round(each["turns_per_s"] / one, 2)} for each in found]
-
-
-DAYS: Final = {
-    "a plain peak": {},
-    "a fifth of the turns by an inbox": {"inbox_share": 0.2},
-    "one turn in twenty in one session": {"hot_share": 0.05},
-    "the primary fails over, away for 5 s": {"away_at_s": 3.0, "away_s": 5.0},
-}
-"""What happens at the peak of a day."""
-
-CLUSTER_CORES: Final = 16
-DAY_SIMULATED_S: Final = 12.0
-
-
-def _day(name: str, what: dict[str, float], postgres: dict[str, float]) -> dict[str, Any]:
-    """Simulate one cluster's share of a peak, with processes and primary at half load."""
-    rate = CLUSTER_RATE
-    processes = max(2, round(2 * rate * postgres["service_ms"] / 1e3))
-    layout = Layout(
-        processes=processes,
-        cores=processes,
-        engine_cores=CLUSTER_CORES,
-        connections=16 * processes,
-    )
-    played = simulate(
-        _elsewhere(postgres),
-        layout,
-        Traffic(turns_per_s=rate, **what),
-        seconds=DAY_SIMULATED_S,
-    )
-    return {
-        "what": name,
-        "turns_per_s": rate,
-        "processes": processes,
-        "p50_ms": round(played.quantile_ms(0.5), 1),
-        "p99_ms": round(played.quantile_ms(0.99), 1),
-        "failed_turns": played.failed_turns,
-        "late_s": round(played.ended_late_s, 1),
-    }
-
-
-CLUSTER_RATE: Final = 2_500.0
-"""Turns a second at the peak of 2.2 million users a day with 20 messages each: about what the data
-of one primary allows, so 10 million users have five such clusters and 100 million fifty."""
 
 
 if __name__ == "__main__":

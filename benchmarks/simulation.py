@@ -46,8 +46,8 @@ class Costs:
 class Layout:
     """Where things run.
 
-    engine_cores: 0 = the engine shares the service's machine. others: how many other programs want
-    a core of it all the time.
+    engine_cores: 0 = the engine shares the service's machine. others: how many cores of it other
+    programs take, less than cores.
     """
 
     processes: int
@@ -132,12 +132,11 @@ class _Run:
                 yield self.env.timeout(part)
             seconds -= part
 
-    def other(self, share: float) -> Steps:
-        """Want a core, all the time or for a share of it."""
+    def others(self) -> Steps:
+        """Take cores for other programs: slices at random times, as many as they took."""
         while True:
-            yield from self.work(self.cores, SLICE_S)
-            if share < 1:
-                yield self.env.timeout(SLICE_S * (1 - share) / share)
+            yield self.env.timeout(self.random.expovariate(self.layout.others / SLICE_S))
+            self.env.process(self.work(self.cores, SLICE_S))
 
     def is_away(self) -> bool:
         from_s = self.traffic.away_at_s
@@ -238,10 +237,8 @@ def simulate(
     run = _Run(costs, layout, traffic, seed)
     for process in run.processes:
         run.env.process(run.writer(process))
-    whole, part = divmod(layout.others, 1)
-    for share in [*[1.0] * int(whole), part]:
-        if share:
-            run.env.process(run.other(share))
+    if layout.others:
+        run.env.process(run.others())
     for _ in range(traffic.callers):
         run.env.process(run.caller())
     if traffic.turns_per_s:

@@ -80,30 +80,63 @@ def cores_table() -> str:
 
 def check_table() -> str:
     """Return what the model said of this machine, and what was measured."""
+    check, measured = costs()["check"], costs()["measured"]
+    if "callers" not in check["by_processes"][0]:
+        return _older_check_table()
     rows = [
-        f"| {each['processes']} | {each['predicted_turns_per_s']} | "
+        f"| {each['processes']} | {each['callers']} | {each['predicted_turns_per_s']} | "
         f"{each['measured_turns_per_s']} | {each['error_percent']:+d} % "
         f"({each['error_percent_least']:+d} to {each['error_percent_most']:+d}) | "
-        f"{each['cpu_over_one_process']:.2f} | {each['others']} |"
-        for each in costs()["check"]["by_processes"]
+        f"{each['cpu_over_one_process']:.2f} | {each['error_as_one_percent']:+d} % | "
+        f"{each['others']:.2f} |"
+        for each in check["by_processes"]
     ]
-    return _table(
-        "processes | predicted turns a second | measured | error, median of the cycles | CPU of a "
-        "turn, of one process's | other programs that wanted a core",
+    said = f"{check['cycles']} cycles on {measured['date']}, {measured['machine']}:\n\n"
+    return said + _table(
+        "processes | callers | predicted turns a second | measured | error, median of the cycles | "
+        "CPU of a turn, of one process's | error with one process's CPU | cores that other "
+        "programs took",
         rows,
     )
 
 
-def days_table() -> str:
-    """Return the simulated peaks of one cluster."""
+def _older_check_table() -> str:
     rows = [
-        f"| {each['what']} | {each['p50_ms']:g} ms | {each['p99_ms']:,g} ms | "
-        f"{each['failed_turns']} | {each['late_s']:g} s |"
-        for each in costs()["days"]
+        f"| {each['processes']} | {each['predicted_turns_per_s']} | "
+        f"{each['measured_turns_per_s']} | {each['error_percent']:+d} % "
+        f"({each['error_percent_least']:+d} to {each['error_percent_most']:+d}) | "
+        f"{each['cpu_over_one_process']:.2f} |"
+        for each in costs()["check"]["by_processes"]
     ]
-    return _table(
-        "what happens | p50 of a call | p99 | failed turns | calls over 1 s, after the "
-        "primary's return",
+    said = (
+        "These figures are older than this method: each round was predicted from the CPU of one "
+        "process, and other\nprograms were counted by what they wanted, not by what they took. "
+        "Three cycles on a loaded machine:\n\n"
+    )
+    return said + _table(
+        "processes | predicted turns a second | measured | error, median of the cycles | CPU of a "
+        "turn, of one process's",
+        rows,
+    )
+
+
+def peaks_table() -> str:
+    """Return the simulated peaks."""
+    rows = [
+        f"| {amount(each['users'])} | {each['what']} | {each['p50_ms']:g} ms | "
+        f"{each['p99_ms']:,g} ms | {each['busiest_p99_ms']:,g} ms | {each['long_percent']:g} % | "
+        f"{each['failed_turns']} | {each['late_s']:g} s |"
+        for each in costs()["peaks"]
+    ]
+    spread = {each["users"]: each for each in costs()["peaks"]}.values()
+    said = "; ".join(
+        f"{amount(each['users'])} users: {each['clusters']} clusters, the busiest with "
+        f"{each['busiest_of_average']:g} times the average"
+        for each in spread
+    )
+    return f"{said}.\n\n" + _table(
+        "users a day | what happens | p50 of a call | p99 | p99 on the busiest cluster | calls "
+        "over 1 s | failed turns | calls over 1 s, after the primary's return",
         rows,
     )
 
@@ -114,7 +147,7 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = MappingProxyType(
         "check": check_table,
         "cores": cores_table,
         "users": users_table,
-        "days": days_table,
+        "peaks": peaks_table,
     }
 )
 

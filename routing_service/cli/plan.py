@@ -90,7 +90,10 @@ def _amount(text: str) -> float:
     found = _AMOUNT.fullmatch(text)
     amount = float(found[1]) * _TIMES[found[2]] if found else 0.0
     if not 1 <= amount <= USERS_MAX:
-        raise _wrong(f'--users is "{text}"; write a number from 1 to 10B, such as 250k or 10M')
+        raise _wrong(
+            f'--users is "{text}"; write a number from 1 to 10B, such as 5000, 250k or 10M '
+            "(k, M and B in this case, no commas)"
+        )
     return amount
 
 
@@ -169,8 +172,11 @@ def _machines(demand: Demand, made: Plan) -> str:
 
 
 def _stores(made: Plan) -> str:
-    each = f"{amount(made.engine_cores / made.stores)} cores at half load"
-    return f"{_count(made.stores, 'database', 'databases, the tenants divided')}, {each} each"
+    cores = math.ceil(made.engine_cores / made.stores)
+    each = f"{_count(cores, 'core', 'cores')} and {amount(made.stored_gb / made.stores)} GB"
+    if made.stores == 1:
+        return f"1 database with {each}, at half load"
+    return f"{made.stores:,} databases with {each} each, at half load; the tenants are divided"
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -146,6 +146,8 @@ def plan(engine: str, demand: Demand) -> Plan:
     processes = max(1, math.ceil(service_cores / HALF_LOAD))
     stores = max(1, math.ceil(worst)) if engine != "dynamodb" else 1
     fits = engine == "postgres" or worst <= 1
+    if engine == "postgres" and stores > 1:
+        notes.append(_uneven(stores))
     return Plan(
         engine=engine,
         processes=1 if engine == SQLITE else max(processes, MACHINES_MIN),
@@ -162,6 +164,16 @@ def plan(engine: str, demand: Demand) -> Plan:
         if "write_units" in cost
         else None,
         notes=tuple(notes),
+    )
+
+
+def _uneven(stores: int) -> str:
+    """Say how far tenants of different sizes fill one database more than the others."""
+    peaks = costs()["peaks"]
+    near = min(peaks, key=lambda each: abs(each["clusters"] - stores))
+    return (
+        f"tenants differ in size: of {near['clusters']} databases the fullest had "
+        f"{near['busiest_of_average']:g} times the average in the simulation"
     )
 
 
