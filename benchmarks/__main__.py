@@ -68,6 +68,10 @@ KEYS: Final = (
     "topic_p99_ms_20",
     "topic_p99_ms_200",
     "topic_route_share",
+    "route_vs_echo_cpu",
+    "turns_vs_postgres_commits",
+    "processes_2_vs_1_turns_per_cpu_s",
+    "processes_2_vs_1_turns_per_s",
 )
 """The keys in "figures" of the report. Other measurements are under "more"."""
 
@@ -108,7 +112,10 @@ MORE: Final[dict[str, Benchmark]] = {
         for key, measure in (*engine_turns.FIGURES.items(), *postgres_appends.FIGURES.items())
     },
 }
-"""Benchmarks that run only if they are named."""
+"""Benchmarks that run only if they are named, and those of WHOLE in a whole run."""
+
+WHOLE: Final = ("turns_vs_postgres_commits", "processes")
+"""Of MORE, what a run that names none has too, unless it is quick."""
 
 
 def main() -> int:
@@ -128,7 +135,8 @@ def main() -> int:
     begun_s = time.monotonic()
     figures: list[Figure] = []
     failed: list[str] = []
-    for name in arguments.names or BENCHMARKS:
+    unnamed = BENCHMARKS if arguments.quick else (*BENCHMARKS, *WHOLE)
+    for name in arguments.names or unnamed:
         since_s = time.monotonic()
         try:
             figures += known[name](scale)
