@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("agents", reason="needs openai-agents: make test-integrations")
 
-from agents import Agent, function_tool, handoff, set_tracing_disabled
+from agents import Agent, RunConfig, function_tool, handoff, set_tracing_disabled
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from openai.types.responses.response_output_item import ImageGenerationCall
 
@@ -147,6 +147,24 @@ async def test_handoffs_that_the_program_has_itself_are_tracked(client, session)
     # The program's own agents are as they were.
     assert coordinator.handoffs == own
     assert [tool.name for tool in coordinator.tools] == []
+
+
+@pytest.mark.parametrize(("comment", "read"), [("", "not published"), ("too early", "too early")])
+def test_rejection_is_said_as_the_program_formats_it(client, session, tmp_path, comment, read):
+    """By the run's tool_error_formatter; a comment of the person who decided comes before it."""
+
+    def formatter(given):
+        return "not published" if given.kind == "approval_rejected" else None
+
+    client.set_active_agent(session, "invoices", user_id="ana")
+    routed = approving(client, Script(invoices=desk), tmp_path)
+    options = {"run_config": RunConfig(tool_error_formatter=formatter)}
+    run = routed.run_sync("refund 10", session_id=session, options=options, **ANA)
+    done = routed.decide_sync(
+        run.approval, "REJECT", options=options, user_id="ana", comment=comment
+    )
+    assert read in done.text
+    assert refunds(tmp_path) == []
 
 
 async def test_own_handoffs_work_in_a_worker(inboxes, session):

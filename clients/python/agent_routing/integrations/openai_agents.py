@@ -176,7 +176,8 @@ class _Prepared:
         if decided.is_approved:
             state.approve(waiting)
         else:
-            state.reject(waiting, rejection_message=decided.rejection)
+            # Without a comment the program's own tool_error_formatter says what the model reads.
+            state.reject(waiting, rejection_message=decided.rejection if decided.comment else None)
         return self.agent(state._current_agent.name), state  # noqa: SLF001 - no public way
 
     def refuse_approvals(self, result: Any) -> Any:
