@@ -214,7 +214,7 @@ async def test_langgraph_asks_for_approvals_that_survive_restarts(built, tmp_pat
     """interrupt(): decided by another process, once; the user writes meanwhile; two at once."""
 
     async def run(live, *given, version="v1"):
-        place = (f"graph-{version}", tmp_path, version)
+        place = (f"graph-{version}", tmp_path, "v2" if version == "handed" else version)
         story = "build/test/langgraphApprovals.js"
         said = await _run_beside(built, story, live.server.address, *place, *given)
         return [json.loads(line) for line in said.splitlines()]
@@ -258,11 +258,17 @@ async def test_langgraph_asks_for_approvals_that_survive_restarts(built, tmp_pat
         approval = json.dumps(second["approval"])
         [last] = await run(live, "decide", approval, "APPROVE", version="v2")
         assert sorted(refunds()[2:]) == ["3", "4"], last
+        # Handed over and asked in the same message.
+        await live.chat("graph-handed").say("/status", channel="web")
+        [asked] = await run(live, "say", "refund 5", version="handed")
+        assert asked["approval"]["agentId"] == "invoices"
+        await run(live, "decide", json.dumps(asked["approval"]), "APPROVE", version="handed")
+        assert refunds()[4:] == ["5"]
         [left] = await run(live, "say", "refund 9")
         await run(live, "say", "/supervisor")
         [late] = await run(live, "decide", json.dumps(left["approval"]), "APPROVE")
     assert late["error"] == "TaskNotPaused"
-    assert len(refunds()) == 4
+    assert len(refunds()) == 5
 
 
 STORY = [

@@ -20,7 +20,7 @@ from agent_routing import Client, errors
 from agent_routing.integrations.approvals import Approval
 from agent_routing.v1.task_pb2 import TASK_STATUS_PAUSED
 from clients.python.examples.tax_talk import CallTool, Say
-from tests.integrations.stories import ANA, Script, Seen
+from tests.integrations.stories import ANA, Script, Seen, transfer
 from tests.integrations.tax_server import ROOT
 
 
@@ -124,6 +124,19 @@ async def test_approval_is_asked_and_decided_in_an_event_loop(
     assert (done.approval, done.agent_id, refunds(tmp_path)) == (None, "invoices", ["5 to DE-7"])
     turns = list(client.list_turns(session, user_id="ana"))
     assert [step.name for step in turns[-1].steps if step.kind == "tool"] == ["refund"]
+
+
+def test_approval_after_a_handoff_in_the_same_message(program, client, session, tmp_path):
+    """The agent that was handed the message asks; the decision continues its run."""
+    script = Script(coordinator=lambda _: transfer("invoices"), invoices=desk)
+    run = program.approving(client, script, tmp_path).run_sync(
+        "refund 120", session_id=session, **ANA
+    )
+    assert run.approval.agent_id == "invoices"
+    again = program.approving(client, script, tmp_path)
+    done = again.decide_sync(run.approval, "APPROVE", user_id="ana")
+    assert (done.approval, refunds(tmp_path)) == (None, ["120 to DE-7"])
+    assert "refunded 120" in done.text
 
 
 def test_frontend_decides_and_the_program_gets_the_dispatch(routed, client, session, tmp_path):

@@ -155,12 +155,15 @@ export async function pausedRequests(
     order: TurnOrder.NEWEST_FIRST,
     pageSize: APPROVALS_MAX,
   });
-  const byId = new Map(page.turns.map((turn) => [turn.requestId, turn]));
+  // A request that was handed over has an entry for each agent that had it.
+  const entries = (id: string) => page.turns.filter((turn) => turn.requestId === id);
+  const parentOf = (id: string) =>
+    entries(id).find(({ parentRequestId }) => parentRequestId !== "")?.parentRequestId ?? "";
   const chain: string[] = [];
-  let turn = byId.get(byId.get(requestId)?.parentRequestId ?? "");
-  while (turn?.steps.some(({ kind }) => kind === APPROVAL_STEP)) {
-    chain.push(turn.requestId);
-    turn = byId.get(turn.parentRequestId);
+  let id = parentOf(requestId);
+  while (entries(id).some(({ steps }) => steps.some(({ kind }) => kind === APPROVAL_STEP))) {
+    chain.push(id);
+    id = parentOf(id);
   }
   return chain;
 }

@@ -13,7 +13,7 @@ import { tool } from "@langchain/core/tools";
 import { Annotation, interrupt, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
 import { createReactAgent } from "@langchain/langgraph/prebuilt";
 import { Client } from "../src/index.js";
-import { type Decided, RoutedGraph, RoutedToolNode } from "../src/langgraph.js";
+import { type Decided, RoutedGraph, RoutedToolNode, transferToAgent } from "../src/langgraph.js";
 import { FileSaver } from "./fileSaver.js";
 
 const [target = "", sessionId = "", folder = "", version = "", ...given] = process.argv.slice(2);
@@ -37,7 +37,7 @@ class ScriptedModel extends BaseChatModel {
     const said = messages.findLast((each) => each instanceof HumanMessage)?.text ?? "";
     const amounts = /refund/.test(said) ? (said.match(/\d+/g) ?? []) : [];
     const message =
-      last instanceof ToolMessage
+      last instanceof ToolMessage && last.name !== "transfer_to_agent"
         ? new AIMessage(`The tool says: ${last.text}`)
         : amounts.length === 0
           ? new AIMessage("anything else?")
@@ -50,6 +50,19 @@ class ScriptedModel extends BaseChatModel {
               })),
             });
     return { generations: [{ text: message.text, message }] };
+  }
+}
+
+/** Hands everything to the desk. */
+class FrontModel extends ScriptedModel {
+  override async _generate(): Promise<ChatResult> {
+    const call = {
+      name: "transfer_to_agent",
+      args: { agent_id: "invoices" },
+      id: `call-${++calls}`,
+    };
+    const message = new AIMessage({ content: "", tool_calls: [call] });
+    return { generations: [{ text: "", message }] };
   }
 }
 
@@ -72,6 +85,11 @@ const State = Annotation.Root({ ...MessagesAnnotation.spec, activeAgent: Annotat
 const client = new Client(target, { timeoutMs: 20_000 });
 for (let at = 0; at < given.length; ) {
   const saver = new FileSaver(`${folder}/checkpoints.json`);
+  const front = createReactAgent({
+    name: "coordinator",
+    llm: new FrontModel(),
+    tools: new RoutedToolNode([transferToAgent()]),
+  });
   const agent = createReactAgent({
     name: "invoices",
     llm: new ScriptedModel(),
@@ -80,10 +98,19 @@ for (let at = 0; at < given.length; ) {
   });
   // biome-ignore lint/suspicious/noExplicitAny: a subgraph's state has keys of its own
   const graph = (new StateGraph(State) as any)
+    .addNode("coordinator", front, { ends: ["invoices"], subgraphs: [front] })
     .addNode("invoices", agent, { subgraphs: [agent] })
-    .addEdge(START, "invoices")
+    .addConditionalEdges(START, (state: typeof State.State) => state.activeAgent, [
+      "coordinator",
+      "invoices",
+    ])
     .compile({ checkpointer: saver });
-  const routed = new RoutedGraph(client, graph, ["invoices"], (_value, decided) => decided);
+  const routed = new RoutedGraph(
+    client,
+    graph,
+    ["coordinator", "invoices"],
+    (_value, decided) => decided,
+  );
   let shown: unknown;
   try {
     if (given[at] === "say") {

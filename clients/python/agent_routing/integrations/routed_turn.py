@@ -208,13 +208,17 @@ class RoutedTurn:
             "list_turns_page",
             {**self._who, "order": "NEWEST_FIRST", "page_size": APPROVALS_MAX},
         )
-        by_id = {turn.request_id: turn for turn in page.turns}
+        # A request that was handed over has an entry for each agent that had it.
+        entries: dict[str, list[Turn]] = {}
+        for turn in page.turns:
+            entries.setdefault(turn.request_id, []).append(turn)
         chain: list[str] = []
-        turn = by_id.get(self.dispatch.request_id)
-        while turn is not None and (turn := by_id.get(turn.parent_request_id)) is not None:
-            if not any(step.kind == APPROVAL_STEP for step in turn.steps):
-                break
-            chain.append(turn.request_id)
+        key = _parent(entries.get(self.dispatch.request_id, ()))
+        while any(
+            step.kind == APPROVAL_STEP for each in entries.get(key, ()) for step in each.steps
+        ):
+            chain.append(key)
+            key = _parent(entries[key])
         return tuple(chain)
 
     def _is_holder(self, name: str) -> bool:
@@ -459,6 +463,11 @@ class RoutedTurn:
         """Record that something was decided without the service."""
         self.run.degraded, self.run.error = True, error
         _log.warning("run_degraded: %s", error.message)
+
+
+def _parent(entries: Iterable[Turn]) -> str:
+    """Return the request from which that of these entries followed; empty if there is none."""
+    return next((turn.parent_request_id for turn in entries if turn.parent_request_id), "")
 
 
 def _context(text: str) -> dict[str, str] | None:
