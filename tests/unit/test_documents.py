@@ -14,7 +14,7 @@ from routing_service.rpc import (
     request_checks,
     status_errors,
 )
-from routing_service.rpc.admin import audit, operations
+from routing_service.rpc.admin import audit, operations, registry_calls
 from routing_service.rpc.routing import degraded_turns, people
 from routing_service.server import channel_options
 from routing_service.sessions import (
@@ -44,6 +44,7 @@ LIMITS = {
         degraded_turns,
         operations,
         people,
+        registry_calls,
         retention,
         ordered_stream,
         channel_options,
