@@ -174,16 +174,19 @@ def dialogues(
         lines = _lines(client, wanted, listed, counts, proper_names=not keep_proper_names)
         write_lines(lines, output)
     replaced = ", ".join(f"{kind} {count}" for kind, count in sorted(_kinds(counts)))
-    typer.echo(
-        f"{counts['dialogues']} dialogues, {counts['messages']} messages; replaced: "
-        f"{replaced or 'nothing'}",
-        err=True,
-    )
+    written = f"{_some(counts['dialogues'], 'dialogue')}, {_some(counts['messages'], 'message')}"
+    if counts["uncertain"]:
+        written += f" ({counts['uncertain']} uncertain, so in no score)"
+    typer.echo(f"{written}; replaced: {replaced or 'nothing'}", err=True)
     if counts["unreadable"]:
         typer.echo(f"{counts['unreadable']} sessions were left out: unreadable or erased", err=True)
 
 
-_TOTALS: Final = frozenset({"dialogues", "messages", "unreadable"})
+_TOTALS: Final = frozenset({"dialogues", "messages", "uncertain", "unreadable"})
+
+
+def _some(number: int, one: str) -> str:
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
 def _kinds(counts: Counter[str]) -> list[tuple[str, int]]:
@@ -228,6 +231,7 @@ def _lines(
         texts = pseudonyms.replace_all([turn.text for turn in dialogue.turns])
         counts["dialogues"] += 1
         counts["messages"] += dialogue.user_turns
+        counts["uncertain"] += sum(turn.uncertain for turn in dialogue.turns)
         counts.update(pseudonyms.counts)
         yield msgspec.json.encode(with_texts(dialogue, texts)).decode()
 

@@ -162,7 +162,8 @@ def test_a_value_has_one_pseudonym_in_a_conversation(run):
     assert answers[-1] == "Thanks, [name 1]"
     for secret in ("Ana", "García", "ana-7", "chat-88", "4111", "600 123", "example.org"):
         assert secret.casefold() not in out.casefold(), secret
-    assert "1 dialogues, 4 messages; replaced: email 1, name 1, number 2, user 1" in err
+    said = "1 dialogue, 4 messages (1 uncertain, so in no score); replaced: "
+    assert f"{said}email 1, name 1, number 2, user 1" in err
 
 
 def test_filters_and_a_sample_that_can_be_repeated(run):
