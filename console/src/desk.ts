@@ -12,7 +12,7 @@ import {
 } from "@agent-routing/v1";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { routing } from "./calls";
-import type { LiveState } from "./live";
+import { type LiveState, pause } from "./live";
 
 /** There is no watch over an inbox for people, so it is listed again after this time. */
 const LIST_EVERY_MS = 2_000;
@@ -106,7 +106,7 @@ export async function followInbox(
       onState("behind");
       waitMs = RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)] ?? LIST_EVERY_MS;
     }
-    await new Promise((resolve) => setTimeout(resolve, waitMs));
+    await pause(waitMs, signal);
   }
 }
 

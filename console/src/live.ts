@@ -40,6 +40,12 @@ function msOf(time: { seconds: bigint; nanos: number }): number {
   return Number(time.seconds) * 1_000 + time.nanos / 1e6;
 }
 
+/** Waits for a time, and then until the page is seen: a page that is not seen reads nothing. */
+export async function pause(ms: number, signal: AbortSignal): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, ms));
+  await seen(signal);
+}
+
 /** Waits until the page is seen; returns for how long it was not, in milliseconds. */
 async function seen(signal: AbortSignal): Promise<number> {
   const sinceMs = Date.now();

@@ -24,14 +24,19 @@ const BEGUN = "agent-routing.sign-in";
 /** A sign-in that failed. Its message has the cause, for the operator. */
 export class SignInFailed extends Error {}
 
+/** Whether callers sign in. The first look into sessionStorage waits for another process. */
+let signsIn = true;
+
 export async function signInWay(): Promise<SignInWay> {
   const answer = await fetch("/sign-in.json");
   if (!answer.ok) throw new SignInFailed(`/sign-in.json: HTTP ${answer.status}`);
-  return await answer.json();
+  const way: SignInWay = await answer.json();
+  signsIn = way.kind !== "none";
+  return way;
 }
 
 export function token(): string {
-  return sessionStorage.getItem(TOKEN) ?? "";
+  return signsIn ? (sessionStorage.getItem(TOKEN) ?? "") : "";
 }
 
 export function keepToken(value: string): void {
@@ -90,8 +95,8 @@ export async function begin(way: SignInWay): Promise<void> {
 /** Exchanges the code with which the issuer sent the browser back, if it did. */
 export async function finish(way: SignInWay): Promise<void> {
   const given = new URLSearchParams(location.search);
-  const stored = sessionStorage.getItem(BEGUN);
   if (!given.has("state") || !(given.has("code") || given.has("error"))) return;
+  const stored = sessionStorage.getItem(BEGUN);
   sessionStorage.removeItem(BEGUN);
   const begun: Begun | null = stored === null ? null : JSON.parse(stored);
   history.replaceState(null, "", `/${begun?.query ?? ""}`);

@@ -103,7 +103,7 @@ def looks(name, title_es):
     """The steps that every page takes at its end: light, dark on a phone, in other languages."""
     return [
         ["axe"],
-        ["whole", f"console-{name}"],
+        ["shot" if name == "audit" else "whole", f"console-{name}"],
         ["scheme", "dark"],
         ["size", 390, 800],
         ["select", "header select", "es"],
@@ -131,7 +131,7 @@ def overview(url):
     def check(saved, refusals, switches, server, query):
         assert saved == ["55.9% supervisor calls saved 33 / 59 messages"]
         assert refusals[0].startswith("2 ")
-        assert switches[0].startswith("off for 1 agents")
+        assert switches[0].startswith("off for 1 agent")
         assert "sqlite, accepts calls" in server[0]
         assert "desk-7" in server[0]
         assert query == "?view=audit&what=refusals&since=24h"
