@@ -17,6 +17,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import GraphRecursionError
+from langgraph.graph import MessagesState, StateGraph
 from langgraph.types import interrupt
 from langgraph_supervisor import create_supervisor
 from langgraph_swarm import create_handoff_tool, create_swarm
@@ -367,3 +368,30 @@ def test_supervisor_graphs_are_refused_with_the_reason(client):
     )
     with pytest.raises(ValueError, match=r"begins every run at 'coordinator'.*create_swarm"):
         RoutedGraph(client, supervisor.compile())
+
+
+def _desk_graph(node):
+    """Return a graph of one node that is no agent of LangChain's."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("invoices", node)
+    graph.add_edge("__start__", "invoices")
+    return graph.compile(checkpointer=InMemorySaver())
+
+
+def test_interrupt_of_a_node_asks_until_it_is_content(client, session):
+    """Several interrupts in one node: each is a request of its own; the comment is its value."""
+
+    def node(_state):
+        question = "Which year?"
+        while not (year := interrupt({"instruction": question})).isdigit():
+            question = f"{year} is no year."
+        return {"messages": [AIMessage(f"the books of {year}", name="invoices")]}
+
+    client.set_active_agent(session, "invoices", user_id="ana")
+    routed = RoutedGraph(client, _desk_graph(node), resume_value=lambda _, decided: decided.comment)
+    run = routed.run_sync("the books", session_id=session, **ANA)
+    assert run.approval.prompt == "Which year?"
+    run = routed.decide_sync(run.approval, "APPROVE", user_id="ana", comment="soon")
+    assert run.approval.prompt == "soon is no year."
+    done = routed.decide_sync(run.approval, "APPROVE", user_id="ana", comment="2025")
+    assert (done.text, done.approval) == ("the books of 2025", None)

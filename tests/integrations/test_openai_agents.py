@@ -167,6 +167,24 @@ def test_rejection_is_said_as_the_program_formats_it(client, session, tmp_path, 
     assert refunds(tmp_path) == []
 
 
+def test_approval_that_depends_on_the_arguments(client, session, tmp_path):
+    """needs_approval as a function: a call that needs none runs before the other is decided."""
+
+    async def is_large(_context, given, _call_id):
+        return int(given["amount"]) > 100
+
+    refund = function_tool(refund_into(tmp_path), needs_approval=is_large)
+    agents = agents_of(Script(invoices=desk), tools={"invoices": [refund]})
+    routed = RoutedAgents(client, agents, kept_runs=FileKeptRuns(tmp_path / "runs"))
+    client.set_active_agent(session, "invoices", user_id="ana")
+    run = routed.run_sync("refund 20 and 120", session_id=session, **ANA)
+    assert run.approval.prompt.startswith("refund: amount: 120")
+    assert refunds(tmp_path) == ["20 to DE-7"]
+    done = routed.decide_sync(run.approval, "APPROVE", user_id="ana")
+    assert done.approval is None
+    assert refunds(tmp_path) == ["20 to DE-7", "120 to DE-7"]
+
+
 async def test_own_handoffs_work_in_a_worker(inboxes, session):
     """As tools that end the run; their side effects happen only if the handoff is accepted."""
     happened = []

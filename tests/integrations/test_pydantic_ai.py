@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: make test-integrations")
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, Tool
+from pydantic_ai import Agent, ApprovalRequired, RunContext, Tool
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
     BinaryContent,
@@ -26,7 +26,7 @@ from agent_routing.integrations.kept_runs import FileKeptRuns
 from agent_routing.integrations.pydantic_ai import RoutedAgents
 from clients.python.examples.tax_talk import CallTool
 from tests.integrations.approval_stories import *  # noqa: F403 - as stories
-from tests.integrations.approval_stories import refund_into
+from tests.integrations.approval_stories import desk, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
 from tests.integrations.worker_stories import *  # noqa: F403 - as stories
@@ -174,3 +174,23 @@ def test_text_that_begins_a_handoff_is_not_an_answer(client, session):
     )
     run = RoutedAgents(client, agents_of(script)).run_sync("hello", session_id=session, **ANA)
     assert (run.agent_id, run.text) == ("invoices", "here it is")
+
+
+def test_approval_that_a_tool_asks_for_by_its_arguments(client, session, tmp_path):
+    """A call that needs none has run by then; the one that was approved is told that it was."""
+    refund = refund_into(tmp_path)
+
+    def checked(ctx: RunContext, amount: str, account: str) -> str:
+        if int(amount) > 100 and not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return refund(amount, account)
+
+    client.set_active_agent(session, "invoices", user_id="ana")
+    agents = agents_of(Script(invoices=desk), tools={"invoices": [Tool(checked, name="refund")]})
+    routed = RoutedAgents(client, agents, kept_runs=FileKeptRuns(tmp_path / "runs"))
+    run = routed.run_sync("refund 20 and 120", session_id=session, **ANA)
+    assert run.approval.prompt.startswith("refund: amount: 120")
+    assert refunds(tmp_path) == ["20 to DE-7"]
+    done = routed.decide_sync(run.approval, "APPROVE", user_id="ana")
+    assert done.approval is None
+    assert refunds(tmp_path) == ["20 to DE-7", "120 to DE-7"]

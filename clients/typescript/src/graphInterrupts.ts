@@ -26,7 +26,7 @@ const TASK_KEY = "agent_routing_task_id";
 const APPROVALS_MAX = 50;
 
 /** Where an interrupt's value has its text, if it is an object. */
-const PROMPT_KEYS = ["question", "prompt", "message", "description"];
+const PROMPT_KEYS = ["question", "prompt", "message", "instruction", "description"];
 
 /** What a run waits for: pass it to decide(), in this process or another. */
 export interface Approval {

@@ -26,7 +26,7 @@ REQUEST_KEY: Final = "agent_routing_request_id"
 TASK_KEY: Final = "agent_routing_task_id"
 """Keys in the metadata of a run's checkpoints."""
 
-_PROMPT_KEYS: Final = ("question", "prompt", "message", "description")
+_PROMPT_KEYS: Final = ("question", "prompt", "message", "instruction", "description")
 """Where an interrupt's value has its text, if it is a mapping."""
 
 TASKS_MAX: Final = 100
