@@ -10,9 +10,10 @@ import io
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,6 +42,7 @@ from routing_service.cli.credentials import given
 from routing_service.cli.embedded_server import leave_by_interrupt, server_in_thread
 from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed, call_failed
 from routing_service.cli.stand_in_agents import StandInAgents
+from routing_service.cli.typed_lines import TypedLines
 from routing_service.examples import EXAMPLES, Example
 from routing_service.examples.stories import STORIES
 from routing_service.examples.story import Story, StoryItem, StoryTurn
@@ -58,6 +60,9 @@ _RETRY: Final = RetryPolicy(attempts_max=3, backoff_first_s=0.1)
 
 _DECISIONS: Final[Mapping[str, DecisionWord]] = {"!approve": "approve", "!reject": "reject"}
 """A person's decision about an approval. It is not sent to the agents as a message."""
+
+_HEARING_S: Final = 1.0
+"""Between two looks for what people have said: to a user the same as at once."""
 
 _TYPING_S: Final = 0.6
 """The pause before each message of a story in a terminal, so that people can read along."""
@@ -221,24 +226,38 @@ def _take_any_bytes() -> None:
 
 def _talk(conversation: Conversation, screen: Screen) -> None:
     """Talk with the person at the terminal, until Ctrl-D."""
-    _edit_lines()
+    lines, talking = TypedLines(), threading.Lock()
     status = conversation.standing()
-    while True:
-        try:
-            text = input(screen.prompt(status)).strip()
-        except EOFError:
-            screen.noted("")
-            return
-        if text:
-            _, status = _say(conversation, screen, text, is_echo=True)
+    with _hearing(conversation, screen, lines, talking):
+        while (text := lines.ask(screen.prompt(status))) is not None:
+            if text.strip():
+                with talking:
+                    _, status = _say(conversation, screen, text.strip(), is_echo=True)
+    screen.noted("")
 
 
-def _edit_lines() -> None:
-    """Give input() arrow keys and a history if the platform has readline."""
+@contextmanager
+def _hearing(
+    conversation: Conversation, screen: Screen, lines: TypedLines, talking: threading.Lock
+) -> Iterator[None]:
+    """Show what people say while the user types. talking: held while the conversation is used."""
+    ended = threading.Event()
+
+    def hear() -> None:
+        while not ended.wait(_HEARING_S):
+            # A service that is away is shown with the user's next message.
+            with talking, suppress(RoutingError):
+                for happening in conversation.news():
+                    with lines.above():
+                        screen.happened(happening)
+
+    thread = threading.Thread(target=hear, name="hearing", daemon=True)
+    thread.start()
     try:
-        import readline  # noqa: F401, PLC0415 - the import takes effect by itself
-    except ImportError:
-        return
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _read(conversation: Conversation, screen: Screen) -> bool:

@@ -26,10 +26,12 @@ from routing_service.cli.conversation import (
     HandedOver,
     Happening,
     NothingToDecide,
+    PersonAnswered,
     Refused,
     Repeated,
     Replied,
     Suggested,
+    WaitsForPerson,
 )
 from routing_service.cli.screen import SafeConsole, agent_style, word
 from routing_service.telemetry.terminal_text import seen, seen_json
@@ -147,6 +149,14 @@ class TextScreen:
                     self._print(f"{violation.name}: {violation.detail}", style="dim")
             case AgentAnswered():
                 self._answered(happening)
+            case WaitsForPerson(agent=agent):
+                self._print(f"{_name(agent)} has people, who answer in time", "…", "dim")
+            case PersonAnswered(agent=agent, text=text):
+                style = agent_style(agent)
+                line = Text("  ").append(_sign(agent), style=style).append(" ")
+                line.append(_name(agent), style=style).append("  a person", style="dim")
+                self._print_line(line)
+                self._print(text)
             case ApprovalAsked(prompt=prompt):
                 self._print(prompt, "?", "yellow")
                 self._print("!approve COMMENT or !reject COMMENT", style="dim")
@@ -262,6 +272,10 @@ class JsonScreen:
                         "waits": waits,
                     }
                 )
+            case WaitsForPerson(agent=agent):
+                steps.append({"kind": "waits_for_person", "agent_id": agent.agent_id})
+            case PersonAnswered(agent=agent, text=text):
+                steps.append({"kind": "person", "agent_id": agent.agent_id, "text": text})
             case ApprovalAsked(agent=agent, prompt=prompt):
                 steps.append(
                     {"kind": "approval_asked", "agent_id": agent.agent_id, "prompt": prompt}

@@ -13,8 +13,8 @@ from typing import Final, Literal, Protocol, assert_never
 
 from agent_routing import CallInfo, Client, RouteResult, RoutingError, outcomes
 from agent_routing.errors import HandoffRefused, UnknownSession
-from agent_routing.v1.agent_pb2 import Agent
-from agent_routing.v1.dispatch_pb2 import Decision, Dispatch, Reply, Suggestion
+from agent_routing.v1.agent_pb2 import AGENT_KIND_HUMAN, Agent
+from agent_routing.v1.dispatch_pb2 import DELIVERY_INBOX, Decision, Dispatch, Reply, Suggestion
 from agent_routing.v1.handoff_pb2 import Handoff
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.route_reason_pb2 import RouteReason
@@ -88,6 +88,21 @@ class AgentAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitsForPerson:
+    """The message is for a person, who answers in time: see Conversation.news()."""
+
+    agent: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAnswered:
+    """A person answered, or said something."""
+
+    agent: Agent
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalAsked:
     """An agent waits for a person's approval. prompt: what is to be approved."""
 
@@ -133,6 +148,8 @@ Happening = (
     | HandedOver
     | Refused
     | AgentAnswered
+    | WaitsForPerson
+    | PersonAnswered
     | ApprovalAsked
     | Suggested
     | NothingToDecide
@@ -162,6 +179,9 @@ class Conversation:
         self._client = client
         self._agents = agents
         self.speaker = speaker
+        # Agents that stand for people, once one has had a message here, and what they said.
+        self._people: dict[str, Agent] = {}
+        self._heard: set[str] = set()
 
     def say(
         self, text: str, items: tuple[Item, ...] = (), *, comes_twice: bool = False
@@ -247,8 +267,38 @@ class Conversation:
         while dispatch is not None:
             if dispatch.HasField("handoff"):
                 yield HandedOver(dispatch.handoff)
+            if dispatch.agent.kind == AGENT_KIND_HUMAN:
+                self._people[dispatch.agent.agent_id] = dispatch.agent
+                yield WaitsForPerson(dispatch.agent)
+                return
             response = yield from self._answer(dispatch)
             dispatch = response.next if response.HasField("next") else None
+
+    def news(self) -> Iterator[Happening]:
+        """Yield what people have said since, and carry on with what they gave to an agent.
+
+        Costs nothing until a message was for a person. Raises RoutingError.
+        """
+        for agent in self._people.values():
+            turns = self._client.list_turns_page(
+                self.speaker.session_id,
+                user_id=self.speaker.user_id,
+                agent_id=agent.agent_id,
+                order="NEWEST_FIRST",
+            ).turns
+            for turn in reversed(turns):
+                if turn.agent_text and turn.request_id not in self._heard:
+                    self._heard.add(turn.request_id)
+                    yield PersonAnswered(agent, turn.agent_text)
+        if not self._people:
+            return
+        status = self._client.status(self.speaker.session_id, user_id=self.speaker.user_id)
+        for dispatch in status.open_requests:
+            is_handed_back = dispatch.handoff.HasField("from") and (
+                getattr(dispatch.handoff, "from").agent_id in self._people
+            )
+            if is_handed_back and dispatch.delivery != DELIVERY_INBOX:
+                yield from self._follow(dispatch)
 
     def standing(self) -> StatusResponse | None:
         """Return the session's status; None while the service cannot be reached."""

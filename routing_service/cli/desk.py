@@ -19,6 +19,7 @@ from agent_routing.v1.routing_service_pb2 import (
 )
 from agent_routing.v1.turn_pb2 import TURN_OUTCOME_SAID
 from routing_service.cli.answers import print_completed
+from routing_service.cli.desk_open import READ_TURNS, run_desk
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import (
     TARGET_DEFAULT,
@@ -33,11 +34,9 @@ from routing_service.cli.screen import console, count_of, json_line, print_json,
 from routing_service.cli.server_call import CallOptions, calling
 from routing_service.telemetry.terminal_text import seen
 
-READ_TURNS: Final = 50
-"""Turns that read shows: what a person reads before answering."""
-
 EPILOG: Final = """\b
 Examples:
+  agent-routing desk open helpdesk --as bea
   agent-routing desk list helpdesk
   agent-routing desk claim helpdesk chat-1 --as bea
   agent-routing desk read helpdesk chat-1
@@ -73,6 +72,20 @@ AsOption = Annotated[
         help="Who you are, for a server without sign-in. With sign-in the credential says it.",
     ),
 ]
+
+
+@desk.command("open")
+def open_(
+    agent: AgentArgument,
+    *,
+    who: AsOption = "",
+    tenant: TenantOption = "",
+    target: TargetOption = TARGET_DEFAULT,
+    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+) -> None:
+    """Work at the desk: what waits, what users write, and your answers, in one terminal."""
+    with calling(_options(target, tenant, timeout, as_json=False)) as client:
+        run_desk(client, agent, who)
 
 
 @desk.command("list")
