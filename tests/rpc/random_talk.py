@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 
 import grpc
+from google.protobuf.duration_pb2 import Duration
 
-from agent_routing.v1 import routing_service_pb2
+from agent_routing.v1 import routing_service_pb2, turn_pb2
 from tests.rpc.live_service import (
     LiveService,
     ask,
@@ -98,8 +99,11 @@ class TasksAtRandom(RandomTalk):
         status = await self.chat.status() if self.kept else routing_service_pb2.StatusResponse()
         tasks = ["", "", fresh_id(), *(each.task.task_id for each in status.parked_tasks)]
         who = {"session_id": self.chat.session_id, "user_id": "ana", "request_id": fresh_id()}
-        agent_id = rng.choice(["refunds", "orders", "anna", "front"])
-        kind = rng.choice(["say"] * 5 + ["answer"] * 7 + ["decide", "claim", "move", "end"])
+        agent_id = rng.choice(["refunds", "orders", "anna", "anna", "front"])
+        kinds = ["decide", "claim", "move", "end", "keep", "keep", "note", "cancel"]
+        if status.active_agent.agent_id == "anna":
+            kinds += ["claim", "say"] * 3
+        kind = rng.choice(["say"] * 5 + ["answer"] * 7 + kinds)
         if kind == "say" or not self.kept:
             text = rng.choice(["hello"] * 5 + ["/task 1 go on", "/task 2", "/tasks", "/reset all"])
             asked = {"text": text, "task_id": rng.choice(tasks)}
@@ -125,10 +129,19 @@ class TasksAtRandom(RandomTalk):
                 )
                 await self.call("ResumeTask", request)
         elif kind == "claim":
-            asked = {"agent_id": "anna", "claimant": rng.choice(["bea", "cai"])}
-            claims = routing_service_pb2.ClaimTurnRequest, routing_service_pb2.ReleaseTurnRequest
-            request = rng.choice(claims)(**who, **asked)
-            await self.call(type(request).__name__.removesuffix("Request"), request)
+            await self._claim(who | {"agent_id": "anna", "claimant": rng.choice(["bea", "cai"])})
+        elif kind == "keep" and status.open_requests:
+            await self._keep(who, rng.choice(status.open_requests))
+        elif kind == "note":
+            noted = {"agent_id": "anna", "author": "bea", "task_id": rng.choice(tasks)}
+            request = routing_service_pb2.AddNoteRequest(**who, **noted, text="a note")
+            await self.call("AddNote", request)
+        elif kind == "cancel":
+            present = [*tasks, status.task.task_id]
+            request = routing_service_pb2.CancelTaskRequest(
+                **who | {"task_id": rng.choice(present)}
+            )
+            await self.call("CancelTask", request)
         elif kind == "move":
             request = routing_service_pb2.SetActiveAgentRequest(
                 **who, agent_id=agent_id, task_id=rng.choice(tasks)
@@ -140,3 +153,26 @@ class TasksAtRandom(RandomTalk):
                 "ClearActiveAgent", routing_service_pb2.ClearActiveAgentRequest(**who, **scope)
             )
         self.service.clock.advance(rng.choice([0, 1, 60, 400]))
+
+    async def _claim(self, who):
+        """Claim, take over or release what a person has."""
+        if self.rng.random() < 0.4:
+            await self.call("ReleaseTurn", routing_service_pb2.ReleaseTurnRequest(**who))
+            return
+        is_taken = self.rng.random() < 0.5
+        request = routing_service_pb2.ClaimTurnRequest(**who, take_over=is_taken)
+        await self.call("ClaimTurn", request)
+
+    async def _keep(self, who, dispatch):
+        """Extend a turn's deadline, report a step of it, or say something in it."""
+        turn = {"request_id": dispatch.request_id, "agent_id": dispatch.agent.agent_id}
+        acts = [
+            {"extend": Duration(seconds=self.rng.choice([60, 3600]))},
+            {"steps": [turn_pb2.Step(name="look up")], "first_step": 0},
+            {"say": "One moment.", "message_id": fresh_id()},
+        ]
+        request = routing_service_pb2.KeepTurnRequest(**who | turn, **self.rng.choice(acts))
+        try:
+            await self.service.raw("KeepTurn", request.SerializeToString())
+        except grpc.aio.AioRpcError as error:
+            self.refused.add(read_refusal(error).reason)
