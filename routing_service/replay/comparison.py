@@ -174,11 +174,12 @@ def _changed(
             old_reason=was.reason,
             new_agent=is_now.agent_id,
             new_reason=is_now.reason,
-            effect=_effect(was, is_now),
+            effect=effect_of(was, is_now),
         )
 
 
-def _effect(was: FirstDispatch, is_now: FirstDispatch) -> str:
+def effect_of(was: FirstDispatch, is_now: FirstDispatch) -> str:
+    """Return whether the new registry is better for a message: an effect of ChangedTurn."""
     if not is_now.owner:
         return "unknown"
     before, after = _verdict(was), _verdict(is_now)

@@ -88,14 +88,32 @@ def dialogue_of(
     The owner None is the home agent. A message is uncertain if nobody answered it, or if the user
     left with /supervisor right after the answer.
     """
+    dialogue, _ = dialogue_with_turns(
+        dialogue_id, turns, events, home_agent_id=home_agent_id, language=language
+    )
+    return dialogue
+
+
+def dialogue_with_turns(
+    dialogue_id: str,
+    turns: Sequence[Turn],
+    events: Iterable[SessionEvent],
+    *,
+    home_agent_id: str,
+    language: str = "",
+) -> tuple[RecordedDialogue, list[Turn]]:
+    """Return the same, and the stored turn of each of the dialogue's user turns."""
     messages = _messages(turns)
     _correct(messages, events)
     recorded: list[RecordedTurn] = []
+    roots: list[Turn] = []
     for message in messages:
         if message.is_repeat or not message.root.user_text.strip():
             continue
         recorded += _turns_of(message, home_agent_id)
-    return RecordedDialogue(dialogue_id, recorded, corpus="stored", language=language)
+        roots.append(message.root)
+    dialogue = RecordedDialogue(dialogue_id, recorded, corpus="stored", language=language)
+    return dialogue, roots
 
 
 def agents_of(turns: Iterable[Turn]) -> frozenset[str]:

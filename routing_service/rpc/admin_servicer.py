@@ -6,7 +6,7 @@ names another one. Lists are pages, and the work for a page is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.registry.live_registry import RegistrySource
@@ -16,12 +16,14 @@ from routing_service.rpc.admin.inbox_list import InboxListCalls
 from routing_service.rpc.admin.operations import OperationsCalls
 from routing_service.rpc.admin.registry_calls import RegistryCalls
 from routing_service.rpc.admin.replay_calls import ReplayCalls
+from routing_service.rpc.admin.replay_runs import ReplayBounds, Replays
+from routing_service.rpc.admin.replay_sources import ReplaySources
 from routing_service.rpc.admin.server_status import ServerStatus, ServerStatusCalls
 from routing_service.rpc.admin.session_at import SessionAtCalls
 from routing_service.rpc.admin.sessions import SessionListCalls
 from routing_service.rpc.admin.user_data import UserDataCalls
 from routing_service.rpc.agent_cards import AgentCards, CardCache
-from routing_service.rpc.rpc_method import all_methods
+from routing_service.rpc.rpc_method import UnaryMethod, all_methods
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX
 from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
@@ -32,7 +34,7 @@ from routing_service.storage.store import Store
 
 
 class AdminServicer:
-    """The RPCs of agent_routing.v1.AdminService."""
+    """The RPCs of agent_routing.v1.AdminService. replays: those that run, and the latest ones."""
 
     def __init__(
         self,
@@ -45,13 +47,17 @@ class AdminServicer:
         stats: StatsKeeper,
         clock_us: Callable[[], int],
         read_status: Callable[[], ServerStatus],
+        list_turns: UnaryMethod,
+        replay_settings: Mapping[str, str | float | bool],
+        replay_bounds: ReplayBounds,
         audit_read_max: int = READ_MAX,
         audit_scanned_max: int = SCANNED_MAX,
         shown_id: Callable[[str], str] = str,
     ) -> None:
         """Answer from one store. clock_us: microseconds since 1970. shown_id: of examples.
 
-        read_status: returns how the server is doing.
+        read_status: returns how the server is doing. list_turns: the RPC that replays read by.
+        replay_settings: of the server, for the processes of replays.
         audit_read_max, audit_scanned_max: changes of a tenant's audit that are read at once, and
         for one page.
         """
@@ -64,6 +70,19 @@ class AdminServicer:
                 cards = CardCache(source.registry)
             return cards.of(source.registry)
 
+        text_reads = TextReads(handler.audit)
+        audit_calls = AuditCalls(
+            store,
+            feed,
+            cards_in_force,
+            text_reads,
+            read_max=audit_read_max,
+            scanned_max=audit_scanned_max,
+        )
+        sources = ReplaySources(store, list_turns, audit_calls.methods["ListEvents"])
+        self.replays = Replays(
+            sources, lambda: source.registry, clock_us, replay_settings, replay_bounds
+        )
         self.methods = all_methods(
             (
                 SessionListCalls(store, cards_in_force),
@@ -71,14 +90,7 @@ class AdminServicer:
                 InboxListCalls(handler, cards_in_force),
                 ServerStatusCalls(read_status),
                 AuditProofCalls(store),
-                AuditCalls(
-                    store,
-                    feed,
-                    cards_in_force,
-                    TextReads(handler.audit),
-                    read_max=audit_read_max,
-                    scanned_max=audit_scanned_max,
-                ),
+                audit_calls,
                 UserDataCalls(
                     store,
                     handler,
@@ -95,6 +107,6 @@ class AdminServicer:
                     clock_us=clock_us,
                 ),
                 RegistryCalls(store, source=source, audit=handler.audit, shown_id=shown_id),
-                ReplayCalls(),
+                ReplayCalls(self.replays, sources, handler.audit, text_reads),
             )
         )

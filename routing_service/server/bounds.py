@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from routing_service.auth.key_set import FETCH_EVERY_S
 from routing_service.registry.live_registry import FILE_POLL_S
+from routing_service.rpc.admin.replay_runs import ReplayBounds
 from routing_service.rpc.health import WATCHES_MAX
 from routing_service.rpc.method_handlers import WRITE_S_MAX
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX
@@ -29,7 +30,8 @@ class Bounds:
     one page. deaf_s, strikes_max: for connections that flood. web_waits: for clients of the web
     listener. sweep_interval_s, registry_poll_s, stickiness_gauge_s, keys_fetch_every_s,
     audit_seal_s: how often the background work looks. folds_max, hot_trust_s: of the cache of
-    sessions. detector_...: of topic detectors that a setting names.
+    sessions. detector_...: of topic detectors that a setting names. replay: of the process of a
+    replay.
     """
 
     write_s_max: float = WRITE_S_MAX
@@ -49,6 +51,7 @@ class Bounds:
     detector_threads_max: int = THREADS_MAX
     detector_waiting_max: int = WAITING_MAX
     detector_failure_log_s: float = FAILURE_LOG_S
+    replay: ReplayBounds = field(default_factory=ReplayBounds)
 
 
 DEFAULT_BOUNDS: Final = Bounds()

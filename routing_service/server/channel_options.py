@@ -13,6 +13,10 @@ from routing_service.settings.settings import Settings
 RECEIVE_BYTES_MAX: Final = 256 * 1024
 """The largest request: a change is at most 300 KB on every engine, with its answer and events."""
 
+OPERATORS_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The largest request on a listener for operators alone: a registry file may have 1 MiB, and one
+that is too large is refused with its size rather than by the transport."""
+
 METADATA_BYTES_MAX: Final = 16 * 1024
 """All metadata of a request. The default of 8 KiB is less than some sign-in tokens alone."""
 
@@ -36,14 +40,19 @@ Watches are cut then, and resume at their revision."""
 _MS_PER_S: Final = 1_000
 
 
-def channel_options(settings: Settings) -> list[tuple[str, int]]:
-    """Return the options of the server, as grpc.aio.server() takes them."""
+def channel_options(
+    settings: Settings, receive_bytes_max: int = RECEIVE_BYTES_MAX
+) -> list[tuple[str, int]]:
+    """Return the options of the server, as grpc.aio.server() takes them.
+
+    receive_bytes_max: of one request.
+    """
     pending_max = settings.pending_requests_max
     return [
         # On by default: a second server on the same port would start, and get half of the calls.
         # Processes of one supervisor share theirs on purpose, and the supervisor holds them.
         ("grpc.so_reuseport", int(settings.processes > 1)),
-        ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+        ("grpc.max_receive_message_length", receive_bytes_max),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 from agent_routing.v1 import error_reason_pb2
 from routing_service.auth.caller import SignIn
 from routing_service.rpc.reflection import ReflectionService
-from routing_service.server.channel_options import channel_options
+from routing_service.server.channel_options import RECEIVE_BYTES_MAX, channel_options
 from routing_service.server.tls_files import TlsFiles
 from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.settings.settings import Settings
@@ -36,12 +36,13 @@ class Listeners:
         wanted: ListenAddress,
         services: Iterable[ServiceDescriptor],
         handlers: Iterable[grpc.GenericRpcHandler],
+        receive_bytes_max: int = RECEIVE_BYTES_MAX,
     ) -> ListenAddress:
         """Serve at an address; return it with its real port. Raises ListenFailed.
 
-        services: listed by reflection.
+        services: listed by reflection. receive_bytes_max: of one request.
         """
-        server = grpc.aio.server(options=channel_options(self._settings))
+        server = grpc.aio.server(options=channel_options(self._settings, receive_bytes_max))
         self._servers.append(server)
         reflection = ReflectionService(services, _ALSO_REFLECTED, sign_in=self._sign_in)
         self._reflections.append(reflection)

@@ -34,7 +34,7 @@ from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService
 from routing_service.rpc.remote_judge import RemoteModel, is_remote, load_detector
 from routing_service.server.bounds import Bounds
-from routing_service.server.channel_options import RECEIVE_BYTES_MAX
+from routing_service.server.channel_options import OPERATORS_BYTES_MAX, RECEIVE_BYTES_MAX
 from routing_service.server.listeners import Listeners
 from routing_service.server.tls_files import TlsFiles, TlsFilesInvalid
 from routing_service.sessions.approval_watches import ApprovalWatches
@@ -71,6 +71,16 @@ that the server was started in. Where it cannot be written, they are computed at
 
 SENT_REGISTRY: Final = "the registry in the request"
 """What errors call a registry that a caller sent."""
+
+_REPLAY_SETTINGS: Final = (
+    "agents",
+    "stickiness",
+    "sign_in",
+    "expiry_sweep",
+    "topic_detector",
+    "topic_detector_limit_s",
+    "topic_detector_fallback",
+)
 
 _log = structlog.get_logger(__name__)
 
@@ -278,6 +288,7 @@ async def start_console(
         ),
         calls_max=settings.pending_requests_max,
         receive_bytes_max=RECEIVE_BYTES_MAX,
+        operators_bytes_max=OPERATORS_BYTES_MAX,
         waits=waits,
     )
     try:
@@ -334,6 +345,11 @@ def _check_with_settings(settings: Settings, loaded: Registry, source: str) -> N
         remedy = "set --expiry-sweep, or write on_expiry: cancel"
         problem = FileProblem(0, 0, "approvals.on_expiry", message, remedy)
         raise RegistryFileError(source, (problem,))
+
+
+def replay_settings(settings: Settings) -> dict[str, str | float | bool]:
+    """Return what the process of a replay needs of the settings."""
+    return {name: getattr(settings, name) for name in _REPLAY_SETTINGS}
 
 
 def load_registry(settings: Settings, topics: TopicJudge) -> CheckedRegistry:
@@ -394,6 +410,7 @@ async def open_listeners(
             settings.admin_address,
             [*admin_services, CHANNELZ_DESCRIPTOR],
             (*handlers, *for_operators),
+            OPERATORS_BYTES_MAX,
         )
     except ListenFailed as error:
         # The address may be the default, so the message names its setting.

@@ -20,6 +20,7 @@ import structlog
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.ids import new_uuid7
 from routing_service.registry.live_registry import RegistrySource
+from routing_service.rpc.admin.replay_runs import Replays
 from routing_service.rpc.admin_servicer import AdminServicer
 from routing_service.rpc.caller_limits import CallerLimits
 from routing_service.rpc.channelz import channelz_handlers
@@ -44,6 +45,7 @@ from routing_service.server.parts import (
     read_figures,
     read_registry,
     read_status,
+    replay_settings,
     shipped_model,
     start_console,
     start_metrics,
@@ -233,6 +235,7 @@ class _Listening:
     probes: ListenAddress | None
     web: WebListener | None
     console: WebListener | None
+    replays: Replays
 
     @property
     def ports(self) -> frozenset[int]:
@@ -384,6 +387,7 @@ class RoutingServer:
     async def _stop(self, grace_s: float) -> None:
         _log.info("server_draining", address=self.address, grace_s=grace_s)
         self._parts.drain(self._listening.listeners)
+        self._listening.replays.drain()
         ending = [self._listening.listeners.stop(grace_s)]
         pages = (self._listening.web, self._listening.console)
         ending += [each.stop(grace_s) for each in pages if each is not None]
@@ -432,10 +436,14 @@ async def _listen(
             clock_us=parts.clock_us,
             start_us=parts.clock_us(),
         ),
+        list_turns=routing_calls.methods["ListTurns"],
+        replay_settings=replay_settings(settings),
+        replay_bounds=parts.bounds.replay,
         audit_read_max=parts.bounds.audit_read_max,
         audit_scanned_max=parts.bounds.audit_scanned_max,
         shown_id=shown_id,
     )
+    opened.push_async_callback(admin_calls.replays.close)
     handlers_of = partial(
         service_handlers,
         observer=observer or BugsOnly(),
@@ -478,6 +486,7 @@ async def _listen(
         probes=None if probes is None else probes.address,
         web=web,
         console=console,
+        replays=admin_calls.replays,
     )
     _guard(parts, listening.ports, signed, opened)
     return listening

@@ -24,19 +24,29 @@ class TextReads:
         self._recorded: OrderedDict[tuple[str, ...], int] = OrderedDict()
 
     async def note(
-        self, operator: Operator, tenant: str, session_id: str, method: str, reason: str
+        self,
+        operator: Operator,
+        tenant: str,
+        session_id: str,
+        method: str,
+        reason: str,
+        *,
+        target: str = "",
     ) -> None:
         """Record a read before its answer is sent. session_id: "" = of the whole tenant.
+
+        target: what is read, as the record says it; "" = that session, or all of them.
 
         The same read by the same operator within SAME_READ_US is in the audit already.
         Raises StoreError.
         """
-        read = (tenant, session_id, method, operator.subject, reason)
+        read = (tenant, session_id, method, operator.subject, reason, target)
         now_us = self._audit.now_us()
         recorded_us = self._recorded.get(read)
         if recorded_us is not None and now_us - recorded_us < SAME_READ_US:
             return
-        target = f'texts of session "{session_id}"' if session_id else "texts of all sessions"
+        if not target:
+            target = f'texts of session "{session_id}"' if session_id else "texts of all sessions"
         await self._audit.act(operator, tenant, method, reason=reason, target=target)
         self._recorded[read] = now_us
         self._recorded.move_to_end(read)

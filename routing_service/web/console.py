@@ -100,12 +100,13 @@ def console_app(
     *,
     calls_max: int,
     receive_bytes_max: int,
+    operators_bytes_max: int,
     waits: WaitLimits = DEFAULT_WAITS,
 ) -> ASGIApp:
     """Return the application: the page's files, and the calls of CONSOLE_CALLS.
 
     handlers: of both services. calls_max: unary calls of a service at a time. receive_bytes_max: of
-    one request.
+    one request. operators_bytes_max: of one of AdminService.
     """
     services = (
         *routing_service_pb2.DESCRIPTOR.services_by_name.values(),
@@ -116,7 +117,9 @@ def console_app(
             each,
             handlers,
             calls_max=calls_max,
-            receive_bytes_max=receive_bytes_max,
+            receive_bytes_max=(
+                operators_bytes_max if each.name == "AdminService" else receive_bytes_max
+            ),
             only=CONSOLE_CALLS[each.name],
         )
         for each in services

@@ -253,6 +253,95 @@ class AsyncAdmin(AsyncClient):
         request = pb.GetRegistryRequest()
         return await self._call(self._admin().GetRegistry, request, timeout, info)
 
+    async def start_replay(
+        self,
+        candidate: bytes,
+        *,
+        tenant: str = "",
+        update_time_from: datetime | None = None,
+        update_time_before: datetime | None = None,
+        channel: str = "",
+        sessions_max: int = 0,
+        reason: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.StartReplayResponse:
+        """Begin to play stored conversations with the registry in force and with a candidate.
+
+        candidate: the text of a registry file, UTF-8, at most 1 MiB. update_time_from: without it
+        the last seven days. sessions_max: 0-10,000; 0: 1,000. reason: for the audit.
+
+        Raises RegistryInvalid, ReplayRunning, InvalidField, ScopeMissing, Unavailable,
+        DeadlineExceeded, Overloaded.
+        """
+        request = pb.StartReplayRequest(
+            candidate=candidate,
+            tenant=tenant,
+            update_time_from=timestamp("update_time_from", update_time_from),
+            update_time_before=timestamp("update_time_before", update_time_before),
+            channel=channel,
+            sessions_max=sessions_max,
+            reason=reason,
+        )
+        return await self._call(self._admin().StartReplay, request, timeout, info)
+
+    async def watch_replay(
+        self,
+        replay_id: str = "",
+        *,
+        tenant: str = "",
+        after_position: int = 0,
+        read_reason: str = "",
+        timeout: Seconds = EXPORT_S_MAX,
+    ) -> AsyncIterator[pb.WatchReplayResponse]:
+        """Iterate over a replay's progress and the turns that differ, until it has ended.
+
+        replay_id: empty: the tenant's latest one on the replica that answers. after_position: that
+        of the last message received, if a watch broke off. read_reason: why the texts are read,
+        with the scope read_words; empty: turns come without texts.
+
+        The iteration raises UnknownReplay, InvalidField, ScopeMissing, Unavailable,
+        DeadlineExceeded, Overloaded.
+        """
+        request = pb.WatchReplayRequest(
+            replay_id=replay_id,
+            tenant=tenant,
+            after_position=after_position,
+            read_reason=read_reason,
+        )
+        timeout_s = positive_seconds("timeout", timeout)
+        metadata = await self._settings.metadata_soon()
+        messages = self._admin().WatchReplay(request, timeout=timeout_s, metadata=metadata)
+        try:
+            async for message in messages:
+                yield message
+        except grpc.RpcError as failure:
+            raise routing_error(
+                failure,
+                method="WatchReplay",
+                target=self._settings.target,
+                request_id="",
+                timeout_s=timeout_s,
+                attempts=1,
+            ) from failure
+        finally:
+            messages.cancel()
+
+    async def cancel_replay(
+        self,
+        replay_id: str,
+        *,
+        tenant: str = "",
+        timeout: Seconds | None = None,
+        info: CallInfo | None = None,
+    ) -> pb.CancelReplayResponse:
+        """End a replay before it is finished; what was found so far stays.
+
+        Raises UnknownReplay, InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
+        """
+        request = pb.CancelReplayRequest(replay_id=replay_id, tenant=tenant)
+        return await self._call(self._admin().CancelReplay, request, timeout, info)
+
     async def set_stickiness(
         self,
         enabled: bool,  # noqa: FBT001 - the one thing that the call is about

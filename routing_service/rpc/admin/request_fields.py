@@ -63,7 +63,10 @@ def state_changed(field: str, expected: str | int, actual: str | int) -> Routing
 
 def check_times(
     checks: FieldChecks,
-    request: pb.ListSessionsRequest | pb.ListEventsRequest | pb.GetRoutingStatsRequest,
+    request: pb.ListSessionsRequest
+    | pb.ListEventsRequest
+    | pb.GetRoutingStatsRequest
+    | pb.StartReplayRequest,
     fields: tuple[str, str],
 ) -> None:
     """Check those of the time fields that are set."""
