@@ -11,10 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+import typer
 from rich.text import Text
 
 from agent_routing import Admin, RoutingError, outcomes
-from agent_routing.errors import Claimed, Unavailable
+from agent_routing.errors import Claimed, DeadlineExceeded, Unavailable
 from agent_routing.outcomes import Outcome
 from agent_routing.v1.agent_pb2 import AGENT_KIND_HUMAN
 from agent_routing.v1.routing_service_pb2 import (
@@ -23,7 +24,7 @@ from agent_routing.v1.routing_service_pb2 import (
     WaitingConversation,
 )
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_STORED_ONLY, TURN_OUTCOME_SAID, Turn
-from routing_service.cli.failure import CommandFailed
+from routing_service.cli.failure import EXIT_FAILED, CommandFailed
 from routing_service.cli.screen import count_of, time_text
 from routing_service.cli.typed_lines import TypedLines
 from routing_service.ids import new_uuid7
@@ -65,15 +66,19 @@ class OpenDesk:
         self._stopping = threading.Event()
         self._listed: dict[str, WaitingConversation] = {}
         self._order: list[str] = []
-        self._is_away = False
+        self._has_more = self._is_away = False
         # Of the open conversation; "" while none is open. claimant: who has it. me: who the
         # service says that this person is.
         self._session_id = self._user_id = self._claimant = self._me = ""
         self._revision = 0
         self._shown: set[str] = set()
+        # The id under which a text may have been sent already, by command and text: sent again with
+        # it, the text is not shown twice.
+        self._sent: dict[str, str] = {}
+        self._complaint = ""
 
-    def run(self) -> None:
-        """Do what the person types until /quit or the end of the input.
+    def run(self) -> bool:
+        """Do what the person types until /quit or the end of the input; say if all was done.
 
         Raises RoutingError if the first look is refused, such as for a missing scope; CommandFailed
         for an agent without people.
@@ -84,10 +89,15 @@ class OpenDesk:
         self._lines.show(Text("/open N begins, /help lists the commands", "dim"))
         looking = threading.Thread(target=self._look_on, name="desk", daemon=True)
         looking.start()
+        went_well = True
         try:
             while (line := self._lines.ask(self._prompt())) is not None:
-                if line.strip() and not self._do(line.strip()):
+                if line.strip() == "/quit":
                     break
+                if line.strip() and not self._do(line.strip()):
+                    went_well = False
+                    self._lines.keep(line.strip())
+            return went_well
         finally:
             self._stopping.set()
             looking.join()
@@ -115,12 +125,24 @@ class OpenDesk:
                     self._look_at_list()
                     if self._session_id:
                         self._look_at_conversation()
-            except RoutingError as error:
+            except (Unavailable, DeadlineExceeded) as error:
                 self._note_failure(error)
+            except RoutingError as error:
+                # Such as an erased session, or a right that was withdrawn.
+                self._complain(error.message)
+            except Exception as error:  # noqa: BLE001 - a screen that stands still looks like a calm day
+                self._complain(f"this screen could not be brought up to date: {error!r}")
             else:
+                self._complaint = ""
                 if self._is_away:
                     self._is_away = False
                     self._lines.show(Text("the server answers again", "green"))
+
+    def _complain(self, why: str) -> None:
+        """Say once why nothing new is shown."""
+        if why != self._complaint:
+            self._complaint = why
+            self._lines.show(Text(seen(why), "red"))
 
     def _note_failure(self, error: RoutingError) -> None:
         if not self._is_away:
@@ -131,6 +153,7 @@ class OpenDesk:
     def _look_at_list(self, *, is_first: bool = False) -> None:
         """Tell what has come and what has gone."""
         page = self._client.list_waiting_page(self._agent_id, page_size=WAITING_MAX)
+        self._has_more = bool(page.next_page_token)
         now = {entry.session_id: entry for entry in page.entries}
         if is_first:
             self._listed, self._order = now, list(now)
@@ -194,37 +217,32 @@ class OpenDesk:
     # --- What the person does -------------------------------------------------------------------
 
     def _do(self, line: str) -> bool:
-        """Do one line; say whether to go on. A text that could not be sent is kept."""
+        """Do one line; say whether it was done."""
         name, _, rest = line.partition(" ")
         rest = rest.strip()
         if not line.startswith("/"):
             name, rest = "/answer", line
-        if name == "/quit":
-            return False
         act = self._acts().get(name)
         if act is None:
             self._lines.show(Text(f"there is no command {seen(name)}; /help lists them", "red"))
-            self._lines.keep(line)
-            return True
+            return False
         try:
             with self._lock:
-                is_done = act(rest)
+                return act(rest)
         except Claimed as error:
             # A colleague was faster; what the service names is who has it.
             self._claimant = error.metadata.get("claimant", self._claimant)
-            is_done = self._is_mine() or name == "/open"
-        except Unavailable as error:
+            return self._is_mine() or name == "/open"
+        except (Unavailable, DeadlineExceeded) as error:
+            # It may have been sent: its id stays.
             self._note_failure(error)
-            is_done = False
+            return False
         except RoutingError as error:
             self._lines.show(Text(seen(error.message), "red"))
-            is_done = False
         except ValueError as error:  # Of a value that no request can carry.
             self._lines.show(Text(seen(str(error)), "red"))
-            is_done = False
-        if not is_done:
-            self._lines.keep(line)
-        return True
+        self._sent = {}
+        return False
 
     def _acts(self) -> dict[str, Callable[[str], bool]]:
         return {
@@ -253,6 +271,8 @@ class OpenDesk:
             if session_id not in self._order:
                 self._order.append(session_id)
             self._lines.show(self._entry(entry))
+        if self._has_more:
+            self._lines.show(Text("more wait; these have waited longest", "dim"))
         return True
 
     def _entry(self, entry: WaitingConversation) -> Text:
@@ -315,15 +335,20 @@ class OpenDesk:
             return False
         if needs_text and not self._has_text(text):
             return False
-        request_id = self._open_request(self._client.status(self._session_id))
+        kind = f"{outcome} {text}"
+        request_id = self._sent.get(kind) or self._open_request(
+            self._client.status(self._session_id)
+        )
         if not request_id:
             if outcome == outcomes.proceed():
                 return self._say(text)
             self._lines.show(Text("the user has written nothing since your answer", "red"))
             return False
+        self._sent = {kind: request_id}
         answer = self._client.complete_turn(
             self._session_id, request_id, self._agent_id, outcome, text=text
         )
+        self._sent = {}
         self._shown.add(f"agent {request_id}")
         for verdict in answer.verdicts:
             if not verdict.allowed:
@@ -349,7 +374,9 @@ class OpenDesk:
         if not (self._has_open() and self._is_mine() and self._has_text(text)):
             return False
         status = self._client.status(self._session_id)
-        request_id, message_id = self._open_request(status), new_uuid7()
+        request_id = self._open_request(status)
+        message_id = self._sent.get(f"say {text}") or new_uuid7()
+        self._sent = {f"say {text}": message_id}
         answer = self._client.say(
             text,
             session_id=self._session_id,
@@ -358,6 +385,7 @@ class OpenDesk:
             task_id="" if request_id else status.task.task_id,
             message_id=message_id,
         )
+        self._sent = {}
         if answer.status == KEEP_TURN_STATUS_KEPT:
             self._shown.add(f"agent {message_id}")
             return True
@@ -401,7 +429,7 @@ class OpenDesk:
         """Close the conversation on this screen."""
         self._session_id = self._user_id = self._claimant = self._me = ""
         self._revision = 0
-        self._shown = set()
+        self._shown, self._sent = set(), {}
 
 
 def _mark(turn: Turn) -> str:
@@ -409,6 +437,11 @@ def _mark(turn: Turn) -> str:
 
 
 def run_desk(client: Admin, agent_id: str, who: str) -> None:
-    """Run the command until the person leaves. Raises RoutingError."""
+    """Run the command until the person leaves.
+
+    Raises RoutingError; typer.Exit if a line of a pipe could not be done.
+    """
+    lines = TypedLines()
     with suppress(KeyboardInterrupt):
-        OpenDesk(client, agent_id, who, TypedLines()).run()
+        if not OpenDesk(client, agent_id, who, lines).run() and not lines.is_terminal:
+            raise typer.Exit(EXIT_FAILED)

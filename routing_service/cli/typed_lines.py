@@ -32,7 +32,7 @@ class TypedLines:
         """Read from a file, or from standard input."""
         self._source = source or sys.stdin
         self._console: Console = console()
-        self._is_terminal = self._source.isatty() and sys.stdout.isatty()
+        self.is_terminal = self._source.isatty() and sys.stdout.isatty()
         self._writing = threading.RLock()
         self._prompt = ""
         self._is_asking = False
@@ -67,7 +67,7 @@ class TypedLines:
 
     def ask(self, prompt: str) -> str | None:
         """Return the next line without its end, or None after the last one."""
-        if not self._is_terminal:
+        if not self.is_terminal:
             self._kept = ""
             line = self._source.readline()
             return line.rstrip("\r\n") if line else None
