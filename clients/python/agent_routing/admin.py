@@ -7,10 +7,12 @@ A method builds its request, makes the call, and returns the generated response.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from agent_routing.calls import CallInfo
 from agent_routing.client import Client
@@ -310,23 +312,7 @@ class Admin(Client):
             after_position=after_position,
             read_reason=read_reason,
         )
-        timeout_s = positive_seconds("timeout", timeout)
-        metadata = self._settings.metadata_now()
-        messages = self._admin().WatchReplay(request, timeout=timeout_s, metadata=metadata)
-        try:
-            for message in messages:
-                yield message
-        except grpc.RpcError as failure:
-            raise routing_error(
-                failure,
-                method="WatchReplay",
-                target=self._settings.target,
-                request_id="",
-                timeout_s=timeout_s,
-                attempts=1,
-            ) from failure
-        finally:
-            messages.cancel()
+        return self._streamed(self._admin().WatchReplay, "WatchReplay", request, timeout)
 
     def cancel_replay(
         self,
@@ -432,23 +418,29 @@ class Admin(Client):
         The iteration raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded.
         """
         request = pb.ExportUserRequest(tenant=tenant, user_id=user_id, reason=reason)
+        return self._streamed(self._admin().ExportUser, "ExportUser", request, timeout)
+
+    def _streamed(
+        self, call: Callable[..., Any], method: str, request: Message, timeout: Seconds
+    ) -> Iterator[Any]:
+        """Iterate over one answer stream, without another connection after a failure."""
         timeout_s = positive_seconds("timeout", timeout)
         metadata = self._settings.metadata_now()
-        parts = self._admin().ExportUser(request, timeout=timeout_s, metadata=metadata)
+        messages = call(request, timeout=timeout_s, metadata=metadata)
         try:
-            for part in parts:
-                yield part
+            for message in messages:
+                yield message
         except grpc.RpcError as failure:
             raise routing_error(
                 failure,
-                method="ExportUser",
+                method=method,
                 target=self._settings.target,
                 request_id="",
                 timeout_s=timeout_s,
                 attempts=1,
             ) from failure
         finally:
-            parts.cancel()
+            messages.cancel()
 
     def watch_events(
         self,

@@ -6,10 +6,12 @@ A method builds its request, makes the call, and returns the generated response.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
+from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from agent_routing.aio import AsyncClient
 from agent_routing.calls import CallInfo
@@ -285,7 +287,7 @@ class AsyncAdmin(AsyncClient):
         )
         return await self._call(self._admin().StartReplay, request, timeout, info)
 
-    async def watch_replay(
+    def watch_replay(
         self,
         replay_id: str = "",
         *,
@@ -309,23 +311,7 @@ class AsyncAdmin(AsyncClient):
             after_position=after_position,
             read_reason=read_reason,
         )
-        timeout_s = positive_seconds("timeout", timeout)
-        metadata = await self._settings.metadata_soon()
-        messages = self._admin().WatchReplay(request, timeout=timeout_s, metadata=metadata)
-        try:
-            async for message in messages:
-                yield message
-        except grpc.RpcError as failure:
-            raise routing_error(
-                failure,
-                method="WatchReplay",
-                target=self._settings.target,
-                request_id="",
-                timeout_s=timeout_s,
-                attempts=1,
-            ) from failure
-        finally:
-            messages.cancel()
+        return self._streamed(self._admin().WatchReplay, "WatchReplay", request, timeout)
 
     async def cancel_replay(
         self,
@@ -415,7 +401,7 @@ class AsyncAdmin(AsyncClient):
         request = pb.VerifyAuditRequest(tenant=tenant)
         return await self._call(self._admin().VerifyAudit, request, timeout, info)
 
-    async def export_user(
+    def export_user(
         self,
         user_id: str,
         *,
@@ -431,23 +417,29 @@ class AsyncAdmin(AsyncClient):
         The iteration raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded.
         """
         request = pb.ExportUserRequest(tenant=tenant, user_id=user_id, reason=reason)
+        return self._streamed(self._admin().ExportUser, "ExportUser", request, timeout)
+
+    async def _streamed(
+        self, call: Callable[..., Any], method: str, request: Message, timeout: Seconds
+    ) -> AsyncIterator[Any]:
+        """Iterate over one answer stream, without another connection after a failure."""
         timeout_s = positive_seconds("timeout", timeout)
         metadata = await self._settings.metadata_soon()
-        parts = self._admin().ExportUser(request, timeout=timeout_s, metadata=metadata)
+        messages = call(request, timeout=timeout_s, metadata=metadata)
         try:
-            async for part in parts:
-                yield part
+            async for message in messages:
+                yield message
         except grpc.RpcError as failure:
             raise routing_error(
                 failure,
-                method="ExportUser",
+                method=method,
                 target=self._settings.target,
                 request_id="",
                 timeout_s=timeout_s,
                 attempts=1,
             ) from failure
         finally:
-            parts.cancel()
+            messages.cancel()
 
     async def watch_events(
         self,
