@@ -58,13 +58,30 @@ export function hasChanged(error: unknown): boolean {
 
 export function problemOf(error: unknown): Problem {
   const failed = ConnectError.from(error);
-  let reason = Code[failed.code] ?? "";
-  for (const detail of failed.details) {
-    if ("debug" in detail && detail.type === "google.rpc.ErrorInfo") {
-      const debug = detail.debug as { reason?: unknown } | undefined;
-      if (typeof debug?.reason === "string") reason = debug.reason;
-    }
-  }
+  const [debug] = detailsOf<{ reason?: unknown }>(failed, "ErrorInfo");
+  const reason = typeof debug?.reason === "string" ? debug.reason : (Code[failed.code] ?? "");
   const needsSignIn = failed.code === Code.Unauthenticated;
   return { reason, message: failed.rawMessage, needsSignIn };
+}
+
+/** One of the reasons for a refusal. type: the rule, or the place in a file. */
+export interface Violation {
+  type?: string;
+  description: string;
+}
+
+/** All reasons why the state of the server, or a file, refuses a call. */
+export function violationsOf(error: unknown): Violation[] {
+  type Failure = { violations?: Violation[] };
+  const details = detailsOf<Failure>(ConnectError.from(error), "PreconditionFailure");
+  return details.flatMap((each) => each.violations ?? []);
+}
+
+/** The readable form of an error's details of a type of google.rpc. */
+function detailsOf<Shown>(failed: ConnectError, type: string): Shown[] {
+  return failed.details.flatMap((each) =>
+    "debug" in each && each.type === `google.rpc.${type}` && each.debug
+      ? [each.debug as Shown]
+      : [],
+  );
 }

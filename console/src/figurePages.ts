@@ -28,4 +28,5 @@ export function loadFigures(page: FigurePage) {
 export const loadSession = () => import("./Session.svelte");
 export const loadApprovals = () => import("./Approvals.svelte");
 export const loadDesk = () => import("./Desk.svelte");
+export const loadRegistry = () => import("./Registry.svelte");
 export const loadOperations = () => import("./Operations.svelte");

@@ -34,6 +34,8 @@ export interface Stream<Message> {
   onState: (state: LiveState) => void;
   /** Whether an error ends it; it is thrown then. Others are tried again. */
   isFinal: (code: Code) => boolean;
+  /** Whether there is nothing more to come after the end of an answer. Not given: there always is. */
+  isWhole?: () => boolean;
 }
 
 function msOf(time: { seconds: bigint; nanos: number }): number {
@@ -108,6 +110,7 @@ export async function followStream<Message>(
           failures = 0;
           stream.onMessage(message);
         }
+        if (stream.isWhole?.()) return;
       } catch (error) {
         if (signal.aborted) return;
         if (!open.signal.aborted && stream.isFinal(ConnectError.from(error).code)) throw error;

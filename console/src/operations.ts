@@ -21,7 +21,6 @@ export interface Wanted {
   agentIds: string;
   percent: number;
   fresh: boolean;
-  candidate: string;
   userId: string;
   before: string;
 }
@@ -88,7 +87,6 @@ export async function attempt(wanted: Wanted): Promise<Effect> {
     case "reload": {
       const answer = await admin.reloadAgents({
         validateOnly: true,
-        registry: wanted.candidate,
         withSessions: true,
       });
       return {
@@ -98,7 +96,7 @@ export async function attempt(wanted: Wanted): Promise<Effect> {
           expectedRegistryVersion: answer.previousRegistryVersion,
           expectedFileVersion: answer.registryVersion,
         },
-        isUseful: wanted.candidate === "",
+        isUseful: true,
       };
     }
     case "export":
@@ -177,7 +175,8 @@ function purgeOf(wanted: Wanted) {
   return { updateTimeBefore: timestampFromDate(new Date(wanted.before)) };
 }
 
-function reloaded(answer: ReloadAgentsResponse, texts: OperationsTexts): string[] {
+/** What a registry changes, line by line. */
+export function reloaded(answer: ReloadAgentsResponse, texts: OperationsTexts): string[] {
   const lists: [string, string[]][] = [
     [texts.added, answer.addedAgentIds],
     [texts.removed, answer.removedAgentIds],

@@ -110,6 +110,12 @@ function stepsOf(page, folder, seen) {
     gone: (selector) => page.waitForSelector(selector, { state: "detached" }),
     value: (selector) => page.inputValue(selector),
     text: async (selector) => (await page.locator(selector).allInnerTexts()).map(plain),
+    // The text that is selected in the field that has the focus.
+    selected: () =>
+      page.evaluate(() => {
+        const { value, selectionStart, selectionEnd } = document.activeElement;
+        return value.slice(selectionStart, selectionEnd);
+      }),
     focused: () => page.evaluate(() => document.activeElement?.getAttribute("name")),
     query: () => new URL(page.url()).search,
     stored: () => page.evaluate(() => [document.cookie, Object.keys(sessionStorage)]),
