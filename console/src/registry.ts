@@ -24,8 +24,18 @@ export function mistakesOf(error: unknown): Mistake[] {
   }));
 }
 
-export function isTooLarge(candidate: string): boolean {
+export function isTooLarge(candidate: string | Blob): boolean {
   return new Blob([candidate]).size > CANDIDATE_BYTES_MAX;
+}
+
+/** The text of a file; undefined if it is not UTF-8, which no other text may take the place of. */
+export async function textOf(file: Blob): Promise<string | undefined> {
+  const bytes = await file.arrayBuffer();
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
 }
 
 export function encoded(candidate: string): Uint8Array<ArrayBuffer> {
@@ -69,7 +79,7 @@ export function handoffChanges(before: RegistryAgent[], after: RegistryAgent[]):
     const former = known.get(each.agent?.agentId);
     if (former === undefined) return [];
     const change = { before: listed(former), after: listed(each) };
-    if (String(change.before) === String(change.after)) return [];
+    if (JSON.stringify(change.before) === JSON.stringify(change.after)) return [];
     return [{ agentId: each.agent?.agentId ?? "", ...change }];
   });
 }

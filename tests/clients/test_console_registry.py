@@ -16,6 +16,7 @@ from routing_service.rpc.admin.replay_sources import ReplaySources
 from tests.clients.console_driver import browse
 from tests.clients.test_console_operations import SECRET, talked
 from tests.clients.test_console_operators import enter, time_us
+from tests.rpc.registries import DESK
 from tests.rpc.signed_in import bearer, serving_signed_in, token
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
@@ -202,29 +203,48 @@ def check_compared(results):
 
 
 async def test_a_file_that_the_server_cannot_replace_is_not_taken(modules, tmp_path):
-    """The page says why instead of a button; a candidate of more than 1 MiB is not sent."""
+    """The page says why instead of a button, and sends no file that is too large or not UTF-8."""
     (tmp_path / "mounted").mkdir()
     (tmp_path / "agents.yaml").symlink_to(tmp_path / "mounted" / "agents.yaml")
-    large = WITHOUT_VAT + "#" * (1024 * 1024)
-    paths = write(tmp_path, sams=WITHOUT_VAT, large=large)
+    # Agents without a description, which could be suggested to users.
+    vague = DESK + "topics: {mode: suggest}\n"
+    paths = write(
+        tmp_path,
+        vague=vague.replace("desk-1", "desk-2"),
+        # Too large for the port of users, not for the console.
+        long=f"{WITHOUT_VAT}# {'-' * 600 * 1024}\n",
+        large=f"{WITHOUT_VAT}# {'-' * 1024 * 1024}\n",
+    )
+    latin = tmp_path / "latin.yaml"
+    latin.write_bytes(TAX.encode("latin-1"))
     async with serving_signed_in(
-        tmp_path, TAX, console_listen="127.0.0.1:0", clock=time_us
+        tmp_path, vague, console_listen="127.0.0.1:0", clock=time_us
     ) as live:
         steps = [
             *enter("sam", f"{live.server.console_url}/{VIEW}", ".in-force", *RIGHTS),
-            *upload(paths["sams"], ".read-only"),
+            ["text", ".warnings summary"],
+            ["text", ".warnings li:first-child"],
+            *upload(paths["vague"], ".candidate .warnings summary"),
+            ["wait", ".read-only"],
+            ["text", ".read-only"],
             ["count", "button[name=take]"],
             *upload(paths["large"], ".candidate .problem"),
-            ["enabled", "button[name=try]"],
-            ["text", ".replay"],
+            *upload(latin, ".candidate .problem:has-text('UTF-8')"),
+            ["value", "textarea[name=text]"],
+            *upload(paths["long"], ".trial:has-text('without-vat')"),
         ]
         seen = await browse(modules, tmp_path, steps)
     results = iter(seen["results"])
+    warnings = next(results)[0]
+    assert re.fullmatch("Warnings about its file: [1-9][0-9]*", warnings)
+    assert re.match("Line [0-9]+: .*description", next(results)[0])
+    assert next(results)[0] == warnings.replace("its file", "the candidate")
     assert "it is a link" in next(results)[0]
     assert next(results) == 0
     assert "more than 1 MiB" in next(results)[0]
-    assert next(results) is False
-    assert "Choose a candidate first" in next(results)[0]
+    assert "not UTF-8" in next(results)[0]
+    assert next(results) == vague.replace("desk-1", "desk-2")
+    assert "desk-1 → without-vat" in next(results)[0]
     assert seen["mistakes"] == []
 
 
@@ -341,9 +361,19 @@ async def test_a_candidate_is_replayed_and_then_taken(modules, tmp_path, monkeyp
             *start("once more"),
             ["wait", '.progress[data-state="2"]'],
             ["text", ".progress"],
+            # A tenant has one replay at a time, which its other operators see too.
+            ["as", "kim"],
+            *upload(paths["sams"]),
+            *start("mine"),
+            ["wait", ".replay .problem:has-text('REPLAY_RUNNING')"],
+            ["wait", "button[name=stop]"],
+            ["as", "sam"],
             ["click", "button[name=stop]"],
             ["wait", '.progress[data-state="4"]'],
             ["text", ".progress"],
+            ["as", "kim"],
+            ["wait", '.progress[data-state="4"]'],
+            ["as", "sam"],
             *take("calmer"),
             ["wait", ".done"],
             ["text", ".in-force"],
@@ -384,5 +414,6 @@ def check_replayed(results):
     assert next(results) == ["text hidden"]
     assert 'needs the scope "read_words"' in next(results)[0]
     assert re.search(f"plays: [0-9]+ of {CONVERSATIONS} conversations", next(results)[0])
+    assert "changed agents: vat" in next(results)[0]
     assert "stopped" in next(results)[0]
     assert "supervised" in next(results)[0]
