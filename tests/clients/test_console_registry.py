@@ -13,9 +13,10 @@ from agent_routing.v1 import admin_service_pb2_grpc
 from agent_routing.v1 import routing_service_pb2 as rpb
 from routing_service.examples import EXAMPLES
 from routing_service.rpc.admin.replay_sources import ReplaySources
-from tests.clients.console_driver import browse
+from tests.clients.console_driver import browse, browsing, met
 from tests.clients.test_console_operations import SECRET, talked
 from tests.clients.test_console_operators import enter, time_us
+from tests.engines.redis_server import free_port
 from tests.rpc.registries import DESK
 from tests.rpc.signed_in import bearer, serving_signed_in, token
 
@@ -272,8 +273,8 @@ def start(reason):
     ]
 
 
-def slow_the_second(monkeypatch):
-    """Let the second replay take as long as one of a week: a second for each conversation."""
+def slow_after(monkeypatch, count):
+    """Let the replays after so many take as one of a week: a second for each conversation."""
     started = []
     choose, read = ReplaySources.choose, ReplaySources.read
 
@@ -282,7 +283,7 @@ def slow_the_second(monkeypatch):
         return await choose(self, *given)
 
     async def read_slowly(self, *given):
-        if len(started) > 1:
+        if len(started) > count:
             await asyncio.sleep(1)
         return await read(self, *given)
 
@@ -293,7 +294,7 @@ def slow_the_second(monkeypatch):
 async def test_a_candidate_is_replayed_and_then_taken(modules, tmp_path, monkeypatch):
     """Progress survives leaving the page; turns that differ are filtered, read and opened."""
     paths = write(tmp_path, sams=SUPERVISED)
-    slow_the_second(monkeypatch)
+    slow_after(monkeypatch, 1)
     async with serving_signed_in(
         tmp_path, TAX, console_listen="127.0.0.1:0", clock=time_us
     ) as live:
@@ -417,3 +418,51 @@ def check_replayed(results):
     assert "changed agents: vat" in next(results)[0]
     assert "stopped" in next(results)[0]
     assert "supervised" in next(results)[0]
+
+
+async def test_a_replay_that_its_server_lost_is_said(modules, tmp_path, monkeypatch):
+    """The server that answers does not have it, or stops while it plays."""
+    slow_after(monkeypatch, 0)
+    paths = write(tmp_path, sams=SUPERVISED)
+    options = {"console_listen": f"127.0.0.1:{free_port()}", "clock": time_us}
+    url = f"http://{options['console_listen']}/{VIEW}"
+    steps = [
+        ["meet", "served"],
+        *enter("sam", url, ".in-force", *RIGHTS),
+        *upload(paths["sams"]),
+        ["hold", "WatchReplay"],
+        ["fill", "input[name=replay-reason]", "ticket 7"],
+        ["click", "button[name=start]:enabled"],
+        # The field is empty again: the replay has started.
+        ["wait", "input[name=replay-reason]:invalid"],
+        ["meet", "started"],
+        ["release", "WatchReplay"],
+        ["wait", ".lost"],
+        ["text", ".lost"],
+        *start("once more"),
+        ["wait", '.progress[data-state="2"]'],
+        ["count", ".lost"],
+        ["meet", "playing"],
+        ["wait", '.progress[data-state="5"]'],
+        ["text", ".progress .problem"],
+        ["count", "button[name=stop]"],
+    ]
+    async with browsing(modules, tmp_path, steps) as ended:
+        finishing = asyncio.create_task(ended())
+        async with serving_signed_in(tmp_path, TAX, **options) as live:
+            go_on = await met(tmp_path, "served", finishing)
+            await asyncio.gather(*(talk_on(live, f"chat-{n:03}") for n in range(CONVERSATIONS)))
+            go_on()
+            go_on = await met(tmp_path, "started", finishing)
+        async with serving_signed_in(tmp_path, TAX, **options):
+            go_on()
+            go_on = await met(tmp_path, "playing", finishing)
+            go_on()
+        seen = await finishing
+    results = iter(seen["results"])
+    assert "changed agents: vat" in next(results)[0]
+    assert "does not have the replay" in next(results)[0]
+    assert next(results) == 0
+    assert "the server is stopping" in next(results)[0]
+    assert next(results) == 0
+    assert seen["mistakes"] == []
