@@ -12,10 +12,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
-
-if TYPE_CHECKING:
-    from _typeshed import FileDescriptorLike
+from typing import Any, Final, TypeVarTuple
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -49,9 +46,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     class ServerLoop(uvloop.Loop):
         """uvloop's loop, which knows gRPC's reader."""
 
-        def add_reader(
-            self, fd: FileDescriptorLike, callback: Callable[[*_Ts], Any], *args: *_Ts
-        ) -> None:
+        def add_reader(self, fd: Any, callback: Callable[[*_Ts], Any], *args: *_Ts) -> None:
             """Call a reader when there is something to read."""
             if type(fd) is socket.socket and is_of_grpc(callback):
                 # A slotted subclass without fields of its own: the object stays as it is.

@@ -94,6 +94,7 @@ class SlowProxy:
     def __init__(self, port):
         self._port = port
         self._tasks = set()
+        self._writers = []
 
     async def __aenter__(self):
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -105,9 +106,14 @@ class SlowProxy:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _accept(self, reader, writer):
         to_server, from_browser = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, from_browser]
         pumps = (
             self._pump(reader, from_browser, is_answer=False),
             self._pump(to_server, writer, is_answer=True),

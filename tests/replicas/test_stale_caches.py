@@ -9,6 +9,7 @@ from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service.registry.file import parse_registry
 from routing_service.sessions import appends
 from routing_service.sessions.session_cache import SessionCache
+from routing_service.storage.audit_chain import SALT_BYTES
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.open_store import open_store
 from routing_service.storage.store import SessionKey, StoreUnavailable
@@ -49,7 +50,7 @@ KINDS = {
 @pytest.fixture(autouse=True)
 def _salts_alike(monkeypatch):
     """Salt the digests of changes alike, so that what two replicas store can be compared."""
-    monkeypatch.setattr(appends, "urandom", bytes)
+    monkeypatch.setattr(appends, "new_salt", lambda: bytes(SALT_BYTES))
 
 
 async def play(pairs, steps, compare):

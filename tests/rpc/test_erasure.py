@@ -202,8 +202,10 @@ async def streamed(call):
             message = await asyncio.wait_for(call.read(), WAIT_S)
             if message is grpc.aio.EOF:
                 break
+            if message.WhichOneof("kind") == "heartbeat":
+                heartbeats += 1
+                message.heartbeat.ClearField("send_time")  # Another one at each reading.
             parts.append(message.SerializeToString())
-            heartbeats += message.WhichOneof("kind") == "heartbeat"
     except grpc.aio.AioRpcError as error:
         parts.append(error_bytes(error))
     finally:

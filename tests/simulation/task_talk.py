@@ -330,7 +330,9 @@ class TaskTalk:
 
     def _claim(self, tape: Tape) -> None:
         person, takes = tape.pick(("bea", "cai")), tape.rarely(3)
-        self._do(ClaimTurn(self.chat.fresh_id(), PERSON, person, takes, self._sticks))
+        self._do(
+            ClaimTurn(self.chat.fresh_id(), PERSON, person, takes, stickiness_enabled=self._sticks)
+        )
 
     def _release(self, tape: Tape) -> None:
         person, is_operator = tape.pick(("bea", "cai")), tape.rarely(3)
