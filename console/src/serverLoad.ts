@@ -22,9 +22,9 @@ export interface Load {
 
 export class ServerLoads {
   readonly #samples = new Map<string, Sample[]>();
-  readonly #loads = new Map<string, Load>();
+  readonly #loads = new Map<string, { load: Load; atMs: number }>();
 
-  /** Takes an answer; returns the servers that have answered, in the order of their names. */
+  /** Takes an answer; returns the servers that have answered lately, in the order of their names. */
   take(status: GetServerStatusResponse, nowMs: number): Load[] {
     const boundsMs = status.durationBounds.map(
       (each) => Number(each.seconds) * 1_000 + each.nanos / 1e6,
@@ -49,8 +49,17 @@ export class ServerLoads {
       made.perSecond = (all * 1_000) / (nowMs - first.atMs);
       if (all > 0) made.p99Ms = boundOf(more, all * 0.99, boundsMs);
     }
-    this.#loads.set(status.server, made);
-    return [...this.#loads.entries()].sort().map(([, load]) => load);
+    this.#loads.set(status.server, { load: made, atMs: nowMs });
+    // One that is gone would count for ever.
+    for (const [server, { atMs }] of this.#loads) {
+      if (nowMs - atMs > WINDOW_MS) this.#loads.delete(server);
+    }
+    for (const [each, old] of this.#samples) {
+      if (nowMs - (old.at(-1)?.atMs ?? 0) > WINDOW_MS) this.#samples.delete(each);
+    }
+    return [...this.#loads]
+      .sort(([one], [other]) => one.localeCompare(other))
+      .map(([, { load }]) => load);
   }
 }
 
