@@ -15,11 +15,9 @@ from agent_routing.v1.routing_service_pb2 import (
     ListNotesResponse,
     ListTurnsResponse,
     ListWaitingResponse,
-    StatusResponse,
 )
-from agent_routing.v1.turn_pb2 import TURN_OUTCOME_SAID
 from routing_service.cli.answers import print_completed
-from routing_service.cli.desk_open import READ_TURNS, run_desk
+from routing_service.cli.desk_open import READ_TURNS, open_request, run_desk, speaker_of
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import (
     TARGET_DEFAULT,
@@ -204,7 +202,7 @@ def say(
     """Say something to the user without ending the turn."""
     with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
         status = client.status(session)
-        request_id = _open_request(status, agent)
+        request_id = open_request(status, agent)
         answer = client.say(
             text,
             session_id=session,
@@ -295,7 +293,7 @@ def _options(target: str, tenant: str, timeout_s: float, *, as_json: bool) -> Ca
 def _complete(options: CallOptions, agent: str, session: str, outcome: Outcome, text: str) -> None:
     """Answer the newest request that waits for the agent's people. Raises CommandFailed."""
     with calling(options) as client:
-        request_id = _open_request(client.status(session), agent)
+        request_id = open_request(client.status(session), agent)
         if not request_id:
             raise CommandFailed(_not_here(session, agent))
         answer = client.complete_turn(session, request_id, agent, outcome, text=text)
@@ -303,12 +301,6 @@ def _complete(options: CallOptions, agent: str, session: str, outcome: Outcome, 
         print_json(answer)
     else:
         print_completed(answer)
-
-
-def _open_request(status: StatusResponse, agent: str) -> str:
-    """Return the newest open request of an agent, "" for none."""
-    held = [r.request_id for r in status.open_requests if r.agent.agent_id == agent]
-    return held[-1] if held else ""
 
 
 def _not_here(session: str, agent: str) -> str:
@@ -324,8 +316,7 @@ def _print_conversation(turns: ListTurnsResponse, notes: ListNotesResponse) -> N
         if turn.user_text:
             out.print(_line("user", turn.user_text, "bold"), soft_wrap=True)
         if turn.agent_text:
-            mark = " (said)" if turn.outcome == TURN_OUTCOME_SAID else ""
-            out.print(_line(f"{turn.agent_id}{mark}", turn.agent_text, "cyan"), soft_wrap=True)
+            out.print(_line(speaker_of(turn), turn.agent_text, "cyan"), soft_wrap=True)
     out.print(Text(count_of(len(notes.notes), "note"), "dim"))
     for each in notes.notes:
         out.print(_line(each.author, each.text, "yellow"), soft_wrap=True)

@@ -191,12 +191,9 @@ class OpenDesk:
             self._lines.show(Text(gone, "yellow"))
 
     def _is_here(self, status: StatusResponse) -> bool:
-        return status.active_agent.agent_id == self._agent_id or bool(self._open_request(status))
-
-    def _open_request(self, status: StatusResponse) -> str:
-        """Return the newest request that waits for the agent's people, "" for none."""
-        held = [r.request_id for r in status.open_requests if r.agent.agent_id == self._agent_id]
-        return held[-1] if held else ""
+        return status.active_agent.agent_id == self._agent_id or bool(
+            open_request(status, self._agent_id)
+        )
 
     def _show_turns(self) -> None:
         """Show the turns, and parts of turns, that were not shown before."""
@@ -205,8 +202,7 @@ class OpenDesk:
         )
         for turn in reversed(page.turns):
             self._show_part(f"user {turn.request_id}", self._user_id or "user", turn.user_text)
-            name = f"{turn.agent_id}{_mark(turn)}"
-            self._show_part(f"agent {turn.request_id}", name, turn.agent_text)
+            self._show_part(f"agent {turn.request_id}", speaker_of(turn), turn.agent_text)
 
     def _show_part(self, key: str, who: str, text: str) -> None:
         if text and key not in self._shown:
@@ -336,8 +332,8 @@ class OpenDesk:
         if needs_text and not self._has_text(text):
             return False
         kind = f"{outcome} {text}"
-        request_id = self._sent.get(kind) or self._open_request(
-            self._client.status(self._session_id)
+        request_id = self._sent.get(kind) or open_request(
+            self._client.status(self._session_id), self._agent_id
         )
         if not request_id:
             if outcome == outcomes.proceed():
@@ -374,7 +370,7 @@ class OpenDesk:
         if not (self._has_open() and self._is_mine() and self._has_text(text)):
             return False
         status = self._client.status(self._session_id)
-        request_id = self._open_request(status)
+        request_id = open_request(status, self._agent_id)
         message_id = self._sent.get(f"say {text}") or new_uuid7()
         self._sent = {f"say {text}": message_id}
         answer = self._client.say(
@@ -432,8 +428,15 @@ class OpenDesk:
         self._shown, self._sent = set(), {}
 
 
-def _mark(turn: Turn) -> str:
-    return " (said)" if turn.outcome == TURN_OUTCOME_SAID else ""
+def open_request(status: StatusResponse, agent_id: str) -> str:
+    """Return the newest request that waits for an agent's people, "" for none."""
+    held = [r.request_id for r in status.open_requests if r.agent.agent_id == agent_id]
+    return held[-1] if held else ""
+
+
+def speaker_of(turn: Turn) -> str:
+    """Return who spoke, marked where the turn went on."""
+    return f"{turn.agent_id}{' (said)' if turn.outcome == TURN_OUTCOME_SAID else ''}"
 
 
 def run_desk(client: Admin, agent_id: str, who: str) -> None:
