@@ -11,12 +11,14 @@ import sys
 from pathlib import Path
 
 from routing_service.cli.failure import CommandFailed
+from routing_service.cli.lost_interrupts import raise_lost_interrupts
 
 
 def main() -> None:
     """Run the command line. Exits with 0, 1 (it failed), or 2 (the command line is wrong)."""
     from routing_service.cli.app import app  # noqa: PLC0415 - importing a command imports this file
 
+    raise_lost_interrupts()
     try:
         arguments = _with_profile(sys.argv[1:])
         # However it was started, completion and usage show this name.

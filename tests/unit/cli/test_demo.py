@@ -112,9 +112,12 @@ def test_a_console_shows_the_session_of_the_demo():
             sessions = json.loads(body).get("sessions", [])
         [session] = sessions
         assert session["sessionId"].startswith("demo-")
-    finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
+        assert process.returncode in (0, 130)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_without_the_extra_web_there_is_no_console_and_the_demo_says_how_to_get_one():
