@@ -206,7 +206,7 @@ def _predicted(costs: Costs, played: Round) -> float:
         processes=played.processes,
         cores=os.cpu_count() or 1,
         others=played.others,
-        connections=service.CHANNELS,
+        connections=service.CONNECTIONS,
     )
     traffic = Traffic(callers=played.callers)
     return statistics.median(

@@ -3,7 +3,8 @@
 A turn is a Route and, for each agent it reaches, a CompleteTurn, over gRPC: two commits, or three
 if the supervisor hands over. The reference is the engine's simplest durable write, of the same
 bytes, with as many callers, to the same disk, in the same run. So the figure is the share of the
-engine's own speed that is left, and it is comparable between machines.
+engine's own speed that is left, and it is comparable between machines. The bare echo answers as
+many calls as the turns take, so its rate is what a service in Python would do that stores nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Final
 import psycopg
 import redis.asyncio
 
-from benchmarks import service
+from benchmarks import service, talk, wire
 from benchmarks.postgres_appends import (
     ANSWER_BYTES,
     EVENTS_BYTES,
@@ -32,6 +33,7 @@ from benchmarks.postgres_appends import (
     pgbench,
     prepare,
 )
+from benchmarks.route_speed import echo_server
 from benchmarks.story import Load
 from tests.engines import redis_server
 from tests.engines.postgres_server import PostgresServer, start_server
@@ -184,13 +186,27 @@ ENGINES: Final = {"sqlite": _sqlite, "postgres": _postgres, "redis": _redis}
 
 def turns_vs_commits(engine: str, load: Load, rounds: int) -> dict[str, list[float]]:
     """Play durable turns on an engine, and commit rows to it, in turn."""
-    rates: dict[str, list[float]] = {"ours": [], "reference": []}
-    with ENGINES[engine]() as running, service.server(running.store_url) as address:
+    rates: dict[str, list[float]] = {"ours": [], "reference": [], "an echo's": []}
+    calls = load.turns * 2 + load.sessions
+    with (
+        ENGINES[engine]() as running,
+        service.server(running.store_url) as address,
+        echo_server() as (echo, _pid),
+    ):
         service.play(address, WARM)
         for _ in range(rounds):
             rates["reference"].append(running.commits(load.concurrency))
             rates["ours"].append(service.play(address, load).turns_per_s)
+            rates["an echo's"].append(_echoed(echo, calls, load) * load.turns / calls)
     return rates
+
+
+def _echoed(address: str, calls: int, load: Load) -> float:
+    """Play so many calls to the bare echo; return how many it answered a second."""
+    talks = talk.messages(talk.names(load.sessions), calls // load.sessions)
+    return wire.play(
+        address, talks, connections=service.CONNECTIONS, at_once=load.concurrency
+    ).calls_per_s
 
 
 FIGURES: Final[dict[str, Callable[[Load, int], dict[str, list[float]]]]] = {

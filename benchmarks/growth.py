@@ -27,8 +27,8 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from benchmarks import service, talk, wire
 from benchmarks.copied_sessions import COPIED
 from benchmarks.figure import Figure, Scale, percentile, ratios
-from benchmarks.route_speed import CONNECTIONS
 from benchmarks.server_start import serving_s
+from benchmarks.service import CONNECTIONS
 from routing_service.analytics.stored_forms import ALL_TENANTS, HEAD, Head, decode, encode
 from routing_service.storage.open_store import open_store
 

@@ -13,9 +13,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks import peer_environment, service, talk, wire
+from benchmarks import peer_environment, service
 from benchmarks.figure import Figure, Scale, ratios
-from benchmarks.route_speed import CONNECTIONS
 from benchmarks.story import Load
 from tests.engines import redis_server
 
@@ -64,18 +63,6 @@ def measure_redis(scale: Scale) -> list[Figure]:
     return figures
 
 
-def ours(address: str, load: Load) -> float:
-    """Play the load on the service; return turns a second."""
-    sessions = talk.names(load.sessions)
-    played = wire.play(
-        address,
-        [talk.turns(name, load.turns_per_session) for name in sessions],
-        connections=CONNECTIONS,
-        at_once=load.concurrency,
-    )
-    return load.turns / played.seconds
-
-
 def _against(
     key: str,
     peer: tuple[str, float | None],
@@ -88,10 +75,10 @@ def _against(
     peer_environment.prepare(name)
     rates: dict[str, list[float]] = {"ours /s": [], "peer /s": [], "peer one by one /s": []}
     with service.server() as address:
-        ours(address, load)  # Connections and caches are warm before it counts.
+        service.play(address, load)  # Connections and caches are warm before it counts.
         for _ in range(rounds):
             rates["peer /s"].append(peer_environment.play(name, load, environment).turns_per_s)
-            rates["ours /s"].append(ours(address, load))
+            rates["ours /s"].append(service.play(address, load).turns_per_s)
         # What one client after another would get of it, without an event loop's help.
         alone = replace(load, sessions=max(4, load.sessions // 5), concurrency=1)
         rates["peer one by one /s"].append(

@@ -29,7 +29,6 @@ from benchmarks import python_client, service, talk, wire
 from benchmarks.figure import Figure, Scale, ratios
 from benchmarks.story import USER_TEXT
 
-CONNECTIONS: Final = 8
 MESSAGES_PER_SESSION: Final = 4
 """Unanswered messages of a session in a round: users write faster than agents answer."""
 
@@ -128,7 +127,7 @@ def _in_turn(number: int, *subjects: _Subject) -> tuple[_Subject, ...]:
 
 
 def _load(address: str, conversations: list[wire.Next], scale: Scale) -> wire.Played:
-    return wire.play(address, conversations, connections=CONNECTIONS, at_once=scale.at_once)
+    return wire.play(address, conversations, connections=service.CONNECTIONS, at_once=scale.at_once)
 
 
 def _by_h2load(scale: Scale, echo: str, ours: str, store: Path) -> dict[str, list[float]]:
@@ -156,12 +155,12 @@ def _h2load(address: str, scale: Scale) -> float:
     with tempfile.NamedTemporaryFile() as body:
         body.write(b"\x00" + struct.pack(">I", len(message)) + message)
         body.flush()
-        streams = max(1, scale.at_once // CONNECTIONS)
+        streams = max(1, scale.at_once // service.CONNECTIONS)
         done = subprocess.run(
             [
                 "h2load",
                 f"--requests={scale.turns}",
-                f"--clients={CONNECTIONS}",
+                f"--clients={service.CONNECTIONS}",
                 f"--max-concurrent-streams={streams}",
                 f"--data={body.name}",
                 "--header=content-type: application/grpc",

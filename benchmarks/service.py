@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
-import grpc
-
-from agent_routing.v1 import routing_service_pb2 as pb
-from agent_routing.v1 import routing_service_pb2_grpc as rpc
-from benchmarks.story import (
-    SPECIALIST,
-    SUPERVISOR,
-    USER_TEXT,
-    Load,
-    Result,
-    Stopwatch,
-)
-from benchmarks.talk import completion
-from routing_service.ids import new_uuid7
+from benchmarks import talk, wire
+from benchmarks.story import SPECIALIST, SUPERVISOR, Load, Result
 
 REGISTRY: Final = f"""\
 api_version: agent_routing/v1
@@ -40,7 +27,7 @@ agents:
     description: Invoices and payments.
 """
 READY: Final = "serving on "
-CHANNELS: Final = 4
+CONNECTIONS: Final = 8
 STOP_S_MAX: Final = 15
 
 
@@ -98,45 +85,12 @@ def rss_mb(pid: int) -> float:
 def play(address: str, load: Load) -> Result:
     """Play the load: every turn a Route and, for each agent it reaches, a CompleteTurn.
 
-    Runs on uvloop if there is one, so that the client uses little of the machine.
+    By the client of wire.py, so that the service is measured and not a client.
     """
-    try:
-        from uvloop import run  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        run = asyncio.run
-    return cast("Result", run(_play(address, load)))
-
-
-async def _play(address: str, load: Load) -> Result:
-    channels = [grpc.aio.insecure_channel(address, _apart(place)) for place in range(CHANNELS)]
-    places = asyncio.Semaphore(load.concurrency)
-    run = new_uuid7()
-
-    async def converse(session: int) -> None:
-        stub = rpc.RoutingServiceStub(channels[session % CHANNELS])
-        async with places:
-            for _ in range(load.turns_per_session):
-                await _turn(stub, f"{run}-{session}")
-
-    with Stopwatch() as watch:
-        await asyncio.gather(*(converse(session) for session in range(load.sessions)))
-    for channel in channels:
-        await channel.close()
-    return Result(load.turns, watch.seconds)
-
-
-def _apart(place: int) -> list[tuple[str, int]]:
-    """Return options by which channels do not share a connection."""
-    return [("grpc.use_local_subchannel_pool", 1), ("benchmark.place", place)]
-
-
-async def _turn(stub: rpc.RoutingServiceAsyncStub, session_id: str) -> None:
-    request = pb.RouteRequest(
-        session_id=session_id, user_id="user", text=USER_TEXT, request_id=new_uuid7()
+    played = wire.play(
+        address,
+        [talk.turns(name, load.turns_per_session) for name in talk.names(load.sessions)],
+        connections=min(CONNECTIONS, load.concurrency),
+        at_once=load.concurrency,
     )
-    response = await stub.Route(request, timeout=30)
-    dispatch = response.dispatch
-    while dispatch.request_id:
-        answer = completion(session_id, dispatch)
-        completed = await stub.CompleteTurn(answer, timeout=30)
-        dispatch = completed.next
+    return Result(load.turns, played.seconds)

@@ -40,7 +40,6 @@ TURNS: Final = 8
 QUESTIONS: Final = 2000
 QUESTIONS_QUICK: Final = 50
 MESSAGES_PER_SESSION: Final = 4
-CONNECTIONS: Final = 8
 MODES: Final = ("off", "suggest", "auto")
 
 _OPENINGS: Final = (
@@ -235,7 +234,7 @@ def _route_share(scale: Scale) -> Figure:
 
 
 def _load(address: str, conversations: list[wire.Next], scale: Scale) -> wire.Played:
-    return wire.play(address, conversations, connections=CONNECTIONS, at_once=scale.at_once)
+    return wire.play(address, conversations, connections=service.CONNECTIONS, at_once=scale.at_once)
 
 
 def main() -> None:
