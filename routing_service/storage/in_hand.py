@@ -1,9 +1,6 @@
 """How many writes are in hand at once: it decides whether a group waits for more writes or reads.
 
-The number follows the load up at once, and down with each group.
-
-Why groups wait at all: each costs the event loop and a connection's thread the same dozen turns at
-Python's interpreter lock, however many are in it.
+The number follows the load up at once, and down where a group waited for more than came.
 """
 
 from __future__ import annotations
@@ -13,11 +10,11 @@ from typing import Final
 BUSY_WRITES_MIN: Final = 8
 """A group waits for more from this many writes at once on. Below it, or alone, it does not."""
 
-_DECAY: Final = 0.9
-"""What is left of the number with each group."""
+LEFT: Final = 0.9
+"""What is left of the number after a group that had most of what it waited for."""
 
-_NO_COMPANY_DECAY: Final = 0.5
-"""What is left of it if a group waited and none came: soon after a burst writes go alone again."""
+LEFT_ALONE: Final = 0.5
+"""What is left of it after one that had few: soon after a burst writes go alone again."""
 
 
 class WritesInHand:
@@ -44,6 +41,6 @@ class WritesInHand:
         """Count a write that is answered."""
         self._now -= 1
 
-    def fade(self, *, in_vain: bool = False) -> None:
-        """Reduce the weight of the past after each group. in_vain: a group waited and none came."""
-        self.lately = max(self._now, self.lately * (_NO_COMPANY_DECAY if in_vain else _DECAY))
+    def fade(self, left: float = LEFT) -> None:
+        """Reduce the weight of the past. left: the share that remains."""
+        self.lately = max(self._now, self.lately * left)

@@ -36,6 +36,7 @@ from routing_service.storage.store import (
     StoreError,
     StoreUnavailable,
 )
+from routing_service.storage.write_company import WriteCompany
 from routing_service.storage.write_figures import WriteFigures
 
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -121,6 +122,9 @@ class GroupWriter:
         self._busy: set[Hashable] = set()
         self._planned: asyncio.Handle | None = None
         self._sent_at_s = 0.0
+        self._company = WriteCompany(
+            self._waiting, writes_max=group_writes_max, pace_s=bounds.write_company_pace_s
+        )
         self._closing = False
         self._loop = asyncio.get_running_loop()
 
@@ -141,12 +145,17 @@ class GroupWriter:
         waiting = _Waiting(write, size_bytes, self._loop.create_future(), _names(write))
         self._waiting.append(waiting)
         self._waiting_bytes += size_bytes
+        self._company.came()
         self._plan()
-        await waiting.outcome
+        try:
+            await waiting.outcome
+        finally:
+            self._company.went()
 
     async def close(self) -> None:
         """Write the waiting writes, then stop. Later writes raise StoreClosed."""
         self._closing = True
+        self._company.end()
         self._send()
         while self._groups:
             await asyncio.wait(self._groups)
@@ -154,10 +163,10 @@ class GroupWriter:
 
     def _plan(self) -> None:
         """Send the waiting writes, after all ready tasks have added theirs."""
-        if self._planned is None:
+        if self._planned is None and not self._company.is_gathering:
             self._planned = self._loop.call_soon(self._send)
 
-    def _send(self) -> None:
+    def _send(self, *, is_gathered: bool = False) -> None:
         if self._planned is not None:
             self._planned.cancel()
             self._planned = None
@@ -167,6 +176,13 @@ class GroupWriter:
                 at_s = self._sent_at_s + OVERLAP_AFTER_S
                 self._planned = self._loop.call_at(at_s, self._send)
                 return
+            if not is_gathered and not self._closing:
+                if self._company.is_gathering:
+                    return
+                if (company := self._company.begin()) is not None:
+                    company.add_done_callback(lambda _: self._send(is_gathered=True))
+                    return
+            is_gathered = False
             group = self._take_group()
             if not group:
                 return

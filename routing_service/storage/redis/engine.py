@@ -106,7 +106,12 @@ class RedisEngine:
         self.log_form = CursorForm(LOG, store_id, places=SHARDS)
         self._keys = keys
         self._writes = Pipeline(
-            "writes", connector, end, group_calls_max=options.group_writes_max, bounds=bounds
+            "writes",
+            connector,
+            end,
+            group_calls_max=options.group_writes_max,
+            gathers=True,
+            bounds=bounds,
         )
         self._reads = [
             Pipeline(

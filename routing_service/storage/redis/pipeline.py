@@ -34,6 +34,7 @@ from routing_service.storage.redis.connection import (
 )
 from routing_service.storage.redis.scripts import Command, load_commands
 from routing_service.storage.store import StoreClosed, StoreError, StoreUnavailable
+from routing_service.storage.write_company import WriteCompany
 
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
@@ -127,9 +128,13 @@ class Pipeline:
         end: GroupEnd,
         *,
         group_calls_max: int,
+        gathers: bool = False,
         bounds: RedisBounds = DEFAULT_BOUNDS,
     ) -> None:
-        """Connect to nothing yet. name: for the names of its tasks."""
+        """Connect to nothing yet. name: for the names of its tasks.
+
+        gathers: whether a group waits for more calls if there are many.
+        """
         self._name = name
         self._connector = connector
         self._end = end
@@ -140,6 +145,11 @@ class Pipeline:
         self._connection: Connection | None = None
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
+        self._company: WriteCompany | None = None
+        if gathers:
+            self._company = WriteCompany(
+                self._waiting, writes_max=group_calls_max, pace_s=bounds.write_company_pace_s
+            )
         self._working: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -171,7 +181,7 @@ class Pipeline:
         self._waiting_bytes += size_bytes
         if self._working is None:
             self._working = loop.create_task(self._work(), name=f"redis {self._name}")
-        replies = await waiting.outcome
+        replies = await self._outcome(waiting)
         for reply in replies:
             if isinstance(reply, ResponseError):
                 text = self._connector.place.without_secrets(error_text(reply))
@@ -179,9 +189,20 @@ class Pipeline:
                 raise reply_error(reply) from reply
         return replies
 
+    async def _outcome(self, waiting: _Waiting) -> list[Reply]:
+        if self._company is None:
+            return await waiting.outcome
+        self._company.came()
+        try:
+            return await waiting.outcome
+        finally:
+            self._company.went()
+
     async def close(self) -> None:
         """Send the waiting calls, then release the connection. Later calls raise StoreClosed."""
         self._closing = True
+        if self._company is not None:
+            self._company.end()
         if self._working is not None:
             await asyncio.wait([self._working])
         await self._drop()
@@ -191,8 +212,11 @@ class Pipeline:
         try:
             # Let all tasks that are ready add their calls to the group.
             await asyncio.sleep(0)
-            while group := self._take_group():
-                await self._run(group)
+            while self._waiting:
+                await self._gather()
+                group = self._take_group()
+                if group:
+                    await self._run(group)
         except asyncio.CancelledError:
             # The event loop is being torn down and the store was not closed.
             _log.warning("store_not_closed", calls=len(self._waiting) + len(group))
@@ -201,6 +225,12 @@ class Pipeline:
             raise
         finally:
             self._working = None
+
+    async def _gather(self) -> None:
+        if self._company is None or self._closing:
+            return
+        if (company := self._company.begin()) is not None:
+            await company
 
     def _take_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from routing_service.storage.write_company import PACE_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteBounds:
@@ -14,10 +16,8 @@ class SqliteBounds:
     """Writes that may wait: about a second's worth. Further writes would time out in the queue."""
     waiting_bytes_max: int = 64 * 1024 * 1024
     """Memory that waiting writes may hold."""
-    write_company_pace_s: float = 0.0004
-    """A group waits for other writes at most this long for each write in hand: about as fast as a
-    busy event loop brings them. With 8 in hand that is 2.4 ms at most, with 64 it is 19 ms, and
-    never more than GROUP_WRITES_MAX times this."""
+    write_company_pace_s: float = PACE_S
+    """See write_company.PACE_S."""
     checkpoint_idle_s: float = 1.0
     """After this long without a write the log is checkpointed, while no write waits."""
     reads_max: int = 128

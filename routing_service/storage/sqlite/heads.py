@@ -14,11 +14,11 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
+from routing_service.storage.in_hand import WritesInHand
 from routing_service.storage.sqlite import rows as sqlite_rows
 from routing_service.storage.sqlite.bounds import DEFAULT_BOUNDS, SqliteBounds
 from routing_service.storage.sqlite.bulk import run_with_rows
 from routing_service.storage.sqlite.connection import ConnectionThread
-from routing_service.storage.sqlite.in_hand import WritesInHand
 from routing_service.storage.store import Head, SessionKey, StoreClosed
 
 _SELECT_STATES: Final = (

@@ -17,10 +17,10 @@ from typing import Final
 
 import structlog
 
+from routing_service.storage.in_hand import WritesInHand
 from routing_service.storage.sqlite.bounds import DEFAULT_BOUNDS, SqliteBounds
 from routing_service.storage.sqlite.bulk import APPENDS_MAX, write_together
 from routing_service.storage.sqlite.connection import ConnectionThread, error_fields, store_error
-from routing_service.storage.sqlite.in_hand import WritesInHand
 from routing_service.storage.store import (
     Append,
     AppendRefused,
@@ -31,6 +31,7 @@ from routing_service.storage.store import (
     StoreUnavailable,
     TaskTaken,
 )
+from routing_service.storage.write_company import WriteCompany
 from routing_service.storage.write_figures import WriteFigures
 
 GROUP_WRITES_MAX: Final = APPENDS_MAX
@@ -41,10 +42,6 @@ GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 
 TOGETHER_MIN: Final = 4
 """From this many appends on, writing them together costs less than one by one."""
-
-COMPANY_SHARE: Final = 0.75
-"""A group waits until it has this share of the recent number of writes in hand, waiting or on their
-way to the disk: the callers of the rest are still being answered."""
 
 Action = Callable[[sqlite3.Connection], object]
 """Runs inside the group's transaction. It may refuse (see _REFUSALS) only before it has written."""
@@ -93,7 +90,6 @@ class GroupWriter:
         threads, or the process would never exit.
         """
         self.figures = WriteFigures()
-        self.in_hand = WritesInHand()
         self._connection = connection
         self._group_writes_max = group_writes_max
         self._on_abandoned = on_abandoned
@@ -101,8 +97,9 @@ class GroupWriter:
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._wake = asyncio.Event()
-        self._company: asyncio.Future[None] | None = None
-        self._company_writes = 0
+        self._company = WriteCompany(
+            self._waiting, writes_max=group_writes_max, pace_s=bounds.write_company_pace_s
+        )
         self._closing = False
         self._checkpoint_due = False
         self._log_to_empty = False
@@ -110,6 +107,11 @@ class GroupWriter:
         self._last_write_s = 0.0
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name="sqlite group writer")
+
+    @property
+    def in_hand(self) -> WritesInHand:
+        """The writes that have no answer yet."""
+        return self._company.in_hand
 
     @property
     def bounds(self) -> SqliteBounds:
@@ -134,21 +136,18 @@ class GroupWriter:
         waiting = _Waiting(key, size_bytes, write, self._loop.create_future())
         self._waiting.append(waiting)
         self._waiting_bytes += size_bytes
-        self.in_hand.came()
-        if self._company is None:
-            self._wake.set()
-        elif len(self._waiting) >= self._company_writes:
-            _end_wait(self._company)
+        self._company.came()
+        self._wake.set()
         try:
             return await waiting.outcome
         finally:
-            self.in_hand.went()
+            self._company.went()
 
     async def close(self) -> None:
         """Write the waiting writes, then stop. Later writes raise StoreClosed."""
         self._closing = True
         self._wake.set()
-        _end_wait(self._company)
+        self._company.end()
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
@@ -157,7 +156,8 @@ class GroupWriter:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._waiting:
-                    await self._gather_company()
+                    if not self._closing and (company := self._company.begin()) is not None:
+                        await company
                     await self._write_group(self._take_group())
                 if self._closing:
                     return
@@ -171,28 +171,6 @@ class GroupWriter:
             raise
         finally:
             self._stop_taking()
-
-    async def _gather_company(self) -> None:
-        """Let a group wait for more writes if many callers write at once.
-
-        Otherwise the disk's pace makes many small groups.
-        """
-        are_many = self.in_hand.are_many
-        self._company_writes = min(int(self.in_hand.lately * COMPANY_SHARE), self._group_writes_max)
-        self.in_hand.fade()
-        if not are_many or len(self._waiting) >= self._company_writes or self._closing:
-            return
-        self._company = self._loop.create_future()
-        wait_s = self._company_writes * self._bounds.write_company_pace_s
-        timer = self._loop.call_later(wait_s, _end_wait, self._company)
-        try:
-            await self._company
-        finally:
-            timer.cancel()
-            self._company = None
-        if len(self._waiting) < self._company_writes:
-            # No further write came: the load has fallen, so the next group waits for fewer.
-            self.in_hand.fade(in_vain=True)
 
     def _stop_taking(self) -> None:
         self._closing = True
@@ -379,11 +357,6 @@ def _as_store_error(error: Exception) -> Exception:
     failure = store_error(error)
     failure.__cause__ = error
     return failure
-
-
-def _end_wait(company: asyncio.Future[None] | None) -> None:
-    if company is not None and not company.done():
-        company.set_result(None)
 
 
 def _settle(waiting: _Waiting, outcome: WriteOutcome) -> None:

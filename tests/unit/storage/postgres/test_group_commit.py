@@ -92,6 +92,45 @@ async def wait_until_blocked(connection, count=1):
     raise AssertionError("nothing waits for a lock")
 
 
+async def after(steps, write):
+    """Write a few steps of the event loop later, as calls come in."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await write
+
+
+async def test_where_many_write_a_group_waits_for_company(open_replica, labels):
+    """Callers arrive one by one: without the wait, the first write would go alone."""
+    store = await open_replica()
+    await asyncio.gather(*(store.append(append(n)) for n in range(64)))
+    before = labels()
+    await asyncio.gather(*(after(n, store.append(append(n, 1))) for n in range(64)))
+    assert labels() - before <= 4
+
+
+async def test_a_lone_writer_after_many_soon_waits_for_nobody(open_replica, labels):
+    """Each vain wait makes the next shorter."""
+    store = await open_replica()
+    await asyncio.gather(*(store.append(append(n)) for n in range(64)))
+    before = labels()
+    for base in range(1, 8):
+        await store.append(append(1, base))
+    assert labels() - before == 7
+    assert not store._engine._writer._company.in_hand.are_many
+
+
+async def test_closing_ends_the_wait_for_company(open_replica):
+    """No other write can come then."""
+    store = await open_replica(bounds=PostgresBounds(write_company_pace_s=600))
+    await asyncio.gather(*(store.append(append(n)) for n in range(64)))
+    waiting = asyncio.create_task(store.append(append(1, 1)))
+    await asyncio.sleep(0.01)
+    assert store._engine._writer._company.is_gathering
+    async with asyncio.timeout(30):
+        await store.close()
+        await waiting
+
+
 async def test_group_is_one_statement_and_one_transaction(open_replica, labels, monkeypatch):
     """A hundred callers share one round trip and one sync."""
     store = await open_replica()

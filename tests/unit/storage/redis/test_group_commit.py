@@ -62,6 +62,47 @@ async def test_group_of_one_does_not_wait_for_company(open_here, own_redis):
     assert await waits(own_redis, store.append(append(0, 1))) == 1
 
 
+async def after(steps, write):
+    """Write a few steps of the event loop later, as calls come in."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await write
+
+
+async def test_where_many_write_a_group_waits_for_company(open_here, own_redis):
+    """Callers arrive one by one: without the wait, the first write would go alone."""
+    store = await open_here()
+    await asyncio.gather(*(store.append(append(n)) for n in range(64)))
+    work = asyncio.gather(*(after(n, store.append(append(n, 1))) for n in range(64)))
+    assert await waits(own_redis, work) <= 4
+
+
+async def test_a_lone_writer_after_many_soon_waits_for_nobody(open_here, own_redis):
+    """Each vain wait makes the next shorter; closing ends one."""
+    store = await open_here()
+    await asyncio.gather(*(store.append(append(n)) for n in range(64)))
+    waiting = asyncio.create_task(store.append(append(1, 1)))
+    await asyncio.sleep(0.001)
+    company = store._engine._writes._company
+    assert company.in_hand.are_many
+    await waiting
+    for base in range(2, 8):
+        await store.append(append(1, base))
+    assert not company.in_hand.are_many
+
+
+async def test_closing_ends_the_wait_for_company(open_here):
+    """No other write can come then."""
+    store = await open_here()
+    store._engine._writes._company._pace_s = 600
+    await asyncio.gather(*(store.append(append(n)) for n in range(64)))
+    waiting = asyncio.create_task(store.append(append(1, 1)))
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        await store.close()
+        await waiting
+
+
 async def test_groups_are_bounded_by_count(open_here, own_redis):
     """The URL sets the limit."""
     store = await open_here("group_writes_max=10")

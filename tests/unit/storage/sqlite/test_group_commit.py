@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import force_setattr
 from structlog.testing import capture_logs
 
+from routing_service.storage.in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite import bulk as sqlite_bulk
 from routing_service.storage.sqlite import rows as sqlite_rows
 from routing_service.storage.sqlite import writer as sqlite_writer
 from routing_service.storage.sqlite.bounds import SqliteBounds
-from routing_service.storage.sqlite.in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite.store import open_sqlite_store
 from routing_service.storage.sqlite.writer import Write
 from routing_service.storage.store import (

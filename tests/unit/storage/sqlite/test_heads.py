@@ -5,9 +5,9 @@ import sqlite3
 
 import pytest
 
+from routing_service.storage.in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite import heads as sqlite_heads
 from routing_service.storage.sqlite.bounds import SqliteBounds
-from routing_service.storage.sqlite.in_hand import BUSY_WRITES_MIN
 from routing_service.storage.sqlite.store import open_sqlite_store
 from routing_service.storage.store import Append, Change, Head, SessionKey, StoreUnavailable
 
