@@ -132,7 +132,7 @@ class RedisEngine:
     @property
     def write_figures(self) -> WriteFigures:
         """See Engine.write_figures."""
-        return self._writer.figures
+        return self._writes.figures
 
     def audit_form(self, tenant: str) -> CursorForm:
         """See Engine.audit_form. Positions count one tenant's entries, so each has its own."""

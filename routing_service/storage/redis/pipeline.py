@@ -10,6 +10,7 @@ scripts that the server did not have: those have then done nothing.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
@@ -35,6 +36,7 @@ from routing_service.storage.redis.connection import (
 from routing_service.storage.redis.scripts import Command, load_commands
 from routing_service.storage.store import StoreClosed, StoreError, StoreUnavailable
 from routing_service.storage.write_company import WriteCompany
+from routing_service.storage.write_figures import WriteFigures
 
 GROUP_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes in one group, so that a group of large changes does not keep the small ones waiting."""
@@ -135,6 +137,7 @@ class Pipeline:
 
         gathers: whether a group waits for more calls if there are many.
         """
+        self.figures = WriteFigures()
         self._name = name
         self._connector = connector
         self._end = end
@@ -247,6 +250,7 @@ class Pipeline:
         return group
 
     async def _run(self, group: list[_Waiting]) -> None:
+        calls, begun_s = len(group), time.perf_counter()
         try:
             replies = await self._exchange(group)
         except StoreUnavailable as error:
@@ -263,6 +267,8 @@ class Pipeline:
             await self._drop()
             self._fail(group, StoreUnavailable("the store failed; the log has the reason"))
             return
+        finally:
+            self.figures.count(calls, time.perf_counter() - begun_s)
         place = 0
         for waiting in group:
             end = place + len(waiting.commands)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Hashable
 from functools import partial
 from itertools import count
@@ -47,7 +46,6 @@ from routing_service.storage.store import (
     StoreUnavailable,
     TaskTaken,
 )
-from routing_service.storage.write_figures import WriteFigures
 
 ORIGIN_BYTES: Final = 4
 TOKEN_BYTES: Final = 8
@@ -73,7 +71,6 @@ class AppendWriter:
         self, pipeline: Pipeline, keys: Keys, bounds: RedisBounds = DEFAULT_BOUNDS
     ) -> None:
         """Write nothing yet."""
-        self.figures = WriteFigures()
         self._pipeline = pipeline
         self._keys = keys
         self._bounds = bounds
@@ -137,13 +134,7 @@ class AppendWriter:
     async def _run(
         self, append: Append, tokens: dict[bytes, bytes], owners: dict[bytes, bytes]
     ) -> list[Reply]:
-        begun_s = time.perf_counter()
-        try:
-            (reply,) = await self._pipeline.call(
-                [_append_command(append, self._keys, tokens, owners)]
-            )
-        finally:
-            self.figures.count(1, time.perf_counter() - begun_s)
+        (reply,) = await self._pipeline.call([_append_command(append, self._keys, tokens, owners)])
         return list(reply)
 
     @staticmethod

@@ -55,6 +55,16 @@ async def test_writes_that_wait_together_wait_once_for_the_disk(open_here, own_r
     assert await waits(own_redis, work) == 1
 
 
+async def test_groups_are_counted(open_here):
+    """With what the operator sees: how many writes there were, and in how many groups."""
+    store = await open_here()
+    await store.append(append())
+    await asyncio.gather(*(store.append(append(n)) for n in range(1, 101)))
+    figures = store.write_figures
+    assert figures.writes == 101
+    assert sum(figures.group_writes_buckets) == 2
+
+
 async def test_group_of_one_does_not_wait_for_company(open_here, own_redis):
     """One write, one wait."""
     store = await open_here()
