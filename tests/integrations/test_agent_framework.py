@@ -171,6 +171,13 @@ async def test_handoffs_of_a_workflow_work_in_a_worker(inboxes, session):
     assert len(script.of("invoices")) == 1
 
 
+def test_agents_of_one_name_are_refused(client):
+    """One of them would never run, without a sign of it."""
+    agents = [*agents_of(Script()), *agents_of(Script())[:1]]
+    with pytest.raises(ValueError, match="two agents have the name"):
+        RoutedHandoffs(client, agents)
+
+
 async def test_tools_are_steps_of_the_turn(client, session):
     """With their input and result."""
 

@@ -7,7 +7,14 @@ import pytest
 
 pytest.importorskip("agents", reason="needs openai-agents: make test-integrations")
 
-from agents import Agent, RunConfig, function_tool, handoff, set_tracing_disabled
+from agents import (
+    Agent,
+    RunConfig,
+    SQLiteSession,
+    function_tool,
+    handoff,
+    set_tracing_disabled,
+)
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from openai.types.responses.response_output_item import ImageGenerationCall
 
@@ -225,6 +232,40 @@ async def test_options_of_the_runner_are_passed_on(client, session):
     with pytest.raises(Exception, match="Max turns"):
         await routed.run("again", session_id=f"{session}-2", options={"max_turns": 1}, **ANA)
     assert len(script.seen) == 3
+
+
+def test_agents_of_one_name_are_refused(client):
+    """One of them would never run, without a sign of it."""
+    with pytest.raises(ValueError, match="two agents have the name 'payroll'"):
+        RoutedAgents(client, [Agent(name="Payroll"), Agent(name="payroll")])
+
+
+def test_agents_that_are_one_agent_of_the_registry_are_refused(client, session):
+    """An id and an alias of the same agent: which of the two runs would be chance."""
+    routed = RoutedAgents(client, [Agent(name="vat"), Agent(name="VAT Specialist")])
+    with pytest.raises(LookupError, match="'vat' and 'VAT Specialist' are both agent 'vat'"):
+        routed.run_sync("hello", session_id=session, **ANA)
+
+
+@pytest.mark.parametrize("wrap", [lambda agent: agent, handoff])
+def test_handoff_to_an_agent_that_was_not_given_is_refused(client, wrap):
+    """Such a handoff could never happen."""
+    payroll = Agent(name="payroll")
+    coordinator = Agent(name="coordinator", handoffs=[wrap(payroll)])
+    with pytest.raises(ValueError, match="hands over to 'payroll', which is not among the agents"):
+        RoutedAgents(client, [coordinator])
+    RoutedAgents(client, [coordinator, payroll])
+
+
+def test_memory_of_the_sdk_is_refused(client, session):
+    """With it the model would read each past message twice: it is in the service's history too."""
+    agents = agents_of(Script())
+    with pytest.raises(ValueError, match="option 'session' would add"):
+        RoutedAgents(client, agents, run_options={"session": SQLiteSession("kept")})
+    routed = RoutedAgents(client, agents)
+    given = {"options": {"previous_response_id": "r1"}, "session_id": session, **ANA}
+    with pytest.raises(ValueError, match="option 'previous_response_id' would add"):
+        routed.run_sync("hello", **given)
 
 
 def test_async_client_cannot_serve_a_blocking_run(shared_server):

@@ -164,6 +164,13 @@ def test_agent_without_a_name_is_refused(client):
         RoutedAgents(client, [Agent(TestModel())])
 
 
+def test_agents_of_one_name_are_refused(client):
+    """One of them would never run, without a sign of it."""
+    agents = [Agent(TestModel(), name="payroll"), Agent(TestModel(), name="Payroll")]
+    with pytest.raises(ValueError, match="two agents have the name 'Payroll'"):
+        RoutedAgents(client, agents)
+
+
 def test_text_that_begins_a_handoff_is_not_an_answer(client, session):
     """Only the last agent of a turn answers; text next to the transfer is not shown."""
     script = Script(

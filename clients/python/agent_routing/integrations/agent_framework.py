@@ -42,6 +42,7 @@ from agent_framework.orchestrations import HandoffBuilder
 from agent_routing import content
 from agent_routing.errors import RoutingError
 from agent_routing.integrations import agent_tools, steps
+from agent_routing.integrations.agent_names import by_name
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
 from agent_routing.integrations.kept_runs import FileKeptRuns, KeptRuns, taken
 from agent_routing.integrations.routed_run import Said
@@ -135,9 +136,7 @@ class RoutedHandoffs(RoutedRuns):
         run_options: Mapping[str, Any] | None = None,
         kept_runs: KeptRuns | None = None,
     ) -> None:
-        self._agents = {agent.name or "": agent for agent in agents}
-        if "" in self._agents:
-            raise ValueError("an agent has no name; give each one its id or alias: Agent(name=…)")
+        self._agents: dict[str, Agent[Any]] = by_name(agents)
         super().__init__(client, self._agents)
         self._build = build
         self._run_options = dict(run_options or {})

@@ -40,6 +40,7 @@ from agents.items import MessageOutputItem
 
 from agent_routing import content
 from agent_routing.integrations import agent_tools, steps
+from agent_routing.integrations.agent_names import by_name
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
 from agent_routing.integrations.approvals import describe_call
 from agent_routing.integrations.kept_runs import FileKeptRuns, KeptRuns, taken
@@ -49,6 +50,14 @@ from agent_routing.integrations.routed_turn import RoutedTurn
 from agent_routing.integrations.steps import AnyClient, Segment
 
 _ENDING_TOOLS: Final = frozenset({ASK, COMPLETE, CONSULT, TRANSFER})
+
+_KEEPS_HISTORY: Final = (
+    "session",
+    "conversation_id",
+    "previous_response_id",
+    "auto_previous_response_id",
+)
+"""Options of the SDK's Runner with which it adds past messages by itself."""
 
 REFUSALS_MAX: Final = 5
 """Times that a run continues without an approval that it cannot get; then it ends as it is."""
@@ -62,6 +71,10 @@ class RoutedAgents(RoutedRuns):
     variants, such as run_config, context, hooks or max_turns. kept_runs: where runs wait for an
     approval; default: a folder of this user on this machine (FileKeptRuns). The methods' options=
     override run_options.
+
+    Raises ValueError for two agents of one name, for a handoff to an agent that is not among the
+    agents, and for options with which the SDK would add past messages to those of the service, such
+    as session.
     """
 
     def __init__(
@@ -72,9 +85,10 @@ class RoutedAgents(RoutedRuns):
         run_options: Mapping[str, Any] | None = None,
         kept_runs: KeptRuns | None = None,
     ) -> None:
-        self._agents = {agent.name: agent for agent in agents}
+        self._agents: dict[str, Agent[Any]] = by_name(agents)
         super().__init__(client, self._agents)
-        self._run_options = dict(run_options or {})
+        _check_handoffs(self._agents)
+        self._run_options = _checked(run_options or {})
         self._kept_runs = kept_runs or FileKeptRuns()
 
     async def _segment(self, segment: Segment) -> Said:
@@ -110,11 +124,34 @@ class RoutedAgents(RoutedRuns):
 
     def _prepared(self, segment: Segment) -> tuple[_Prepared, dict[str, Any]]:
         """Return the copies of the agents for a run, and its options."""
-        options = {**self._run_options, **segment.turn.options}
+        options = {**self._run_options, **_checked(segment.turn.options)}
         context = options.get("context")
         prepared = _Prepared(self._client, self._agents, segment.turn, self._kept_runs, context)
         options["hooks"] = RecordedSteps(segment.turn, options.get("hooks"), prepared.ending)
         return prepared, options
+
+
+def _check_handoffs(agents: Mapping[str, Agent[Any]]) -> None:
+    """Raise ValueError for a handoff to an agent that the program does not have."""
+    for agent in agents.values():
+        for each in agent.handoffs:
+            target = each.agent_name if isinstance(each, Handoff) else each.name
+            if target not in agents:
+                raise ValueError(
+                    f"agent {agent.name!r} hands over to {target!r}, which is not among the agents"
+                    " given; pass all agents of the program"
+                )
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a run. Raises ValueError for those that keep another history."""
+    for key in _KEEPS_HISTORY:
+        if options.get(key):
+            raise ValueError(
+                f"the option {key!r} would add the SDK's past messages to those that the service"
+                " keeps, and the model would read each twice; leave it out"
+            )
+    return dict(options)
 
 
 class _Prepared:

@@ -42,6 +42,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from agent_routing import content
 from agent_routing.integrations import agent_tools, steps
+from agent_routing.integrations.agent_names import by_name
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
 from agent_routing.integrations.approvals import Decided, describe_call
 from agent_routing.integrations.kept_runs import FileKeptRuns, KeptRuns, taken
@@ -86,9 +87,7 @@ class RoutedAgents(RoutedRuns):
         run_options: Mapping[str, Any] | None = None,
         kept_runs: KeptRuns | None = None,
     ) -> None:
-        self._agents = {agent.name or "": agent for agent in agents}
-        if "" in self._agents:
-            raise ValueError("an agent has no name; give each one its id or alias: Agent(name=…)")
+        self._agents: dict[str, Agent[Any, Any]] = by_name(agents)
         super().__init__(client, self._agents)
         self._run_options = dict(run_options or {})
         self._kept_runs = kept_runs or FileKeptRuns()
