@@ -8,6 +8,8 @@ pytest.importorskip("agent_framework", reason="needs agent-framework: make test-
 
 from agent_framework import (
     Agent,
+    AgentMiddleware,
+    AgentResponse,
     BaseChatClient,
     ChatMiddlewareLayer,
     ChatResponse,
@@ -15,17 +17,21 @@ from agent_framework import (
     Content,
     FunctionInvocationContext,
     FunctionInvocationLayer,
+    FunctionTool,
     Message,
+    MiddlewareTermination,
     ResponseStream,
+    ToolApprovalMiddleware,
     tool,
 )
 
 from agent_routing import AsyncClient
 from agent_routing.integrations.agent_framework import RoutedHandoffs
 from agent_routing.integrations.kept_runs import FileKeptRuns
+from agent_routing.v1.task_pb2 import TASK_STATUS_FAILED
 from clients.python.examples.tax_talk import CallTool
 from tests.integrations.approval_stories import *  # noqa: F403 - as stories
-from tests.integrations.approval_stories import refund_into
+from tests.integrations.approval_stories import desk_script, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
 from tests.integrations.worker_stories import *  # noqa: F403 - as stories
@@ -220,3 +226,72 @@ async def test_options_of_a_run_are_passed_on(client, session):
     assert run.text == "F-1 in the new ledger"
     again = await routed.run("please", session_id=session, **ANA)
     assert again.text == "F-1 in the old ledger"
+
+
+class Censor(AgentMiddleware):
+    """The program's own middleware: it words the answer, or gives one without the model."""
+
+    async def process(self, context, call_next):
+        """Answer at once, before or after the model, or replace the model's answer."""
+        asked = context.messages[-1].text
+        if asked == "stop":
+            context.result = _reply("not today")
+            raise MiddlewareTermination
+        await call_next()
+        context.result = _reply(f"{context.result.text}, censored")
+        if asked == "after":
+            raise MiddlewareTermination
+
+
+def _reply(text):
+    return AgentResponse(messages=[Message("assistant", [text])])
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "calls"),
+    [("hello", "fine, censored", 1), ("stop", "not today", 0), ("after", "fine, censored", 1)],
+)
+async def test_answer_is_what_the_middleware_of_the_program_makes_of_it(
+    client, session, said, answer, calls
+):
+    """Replaced, or given without the model: the user, and the next agent, read only that."""
+    script = Script(coordinator=lambda _: Say("fine"))
+    agents = agents_of(script)
+    agents[0].middleware = [Censor()]
+    run = await RoutedHandoffs(client, agents).run(said, session_id=session, **ANA)
+    assert (run.text, len(script.seen)) == (answer, calls)
+    (turn,) = client.list_turns(session, user_id="ana")
+    assert turn.agent_text == answer
+
+
+def test_approvals_that_a_middleware_asks_for_one_by_one(client, session, tmp_path):
+    """The framework's own queue of approvals gives the next one without calling the model."""
+    refund = tool(refund_into(tmp_path), approval_mode="always_require")
+    agents = agents_of(desk_script(), tools={"invoices": [refund]})
+    desk = next(agent for agent in agents if agent.name == "invoices")
+    desk.middleware = [ToolApprovalMiddleware()]
+    routed = RoutedHandoffs(client, agents, kept_runs=FileKeptRuns(tmp_path / "runs"))
+    client.set_active_agent(session, "invoices", user_id="ana")
+    asked = routed.run_sync("refund 10 and 20", session_id=session, **ANA)
+    assert "amount: 10" in asked.approval.prompt
+    second = routed.decide_sync(asked.approval, "APPROVE", user_id="ana")
+    assert "amount: 20" in second.approval.prompt
+    done = routed.decide_sync(second.approval, "REJECT", user_id="ana")
+    assert done.approval is None
+    assert refunds(tmp_path) == ["10 to DE-7"]
+
+
+async def test_tool_that_nothing_executes_is_refused(client, session):
+    """At once if the agent has it; as a failed turn if a run brings it."""
+    where = FunctionTool(
+        name="where", func=None, description="", input_model={"type": "object", "properties": {}}
+    )
+    agents = agents_of(Script(), tools={"coordinator": [where]})
+    with pytest.raises(ValueError, match="'Tax Coordinator' has the tool 'where', which is only"):
+        RoutedHandoffs(client, agents)
+    agents = agents_of(Script(coordinator=lambda _: CallTool("where", {})))
+    routed = RoutedHandoffs(client, agents)
+    agents[0].default_options["tools"] = [where]
+    with pytest.raises(RuntimeError, match="'Tax Coordinator' called the tool 'where'"):
+        await routed.run("where am I?", session_id=session, **ANA)
+    assert client.status(session, user_id="ana").task.status == TASK_STATUS_FAILED

@@ -59,6 +59,7 @@ from agent_routing.integrations.workflow_approvals import (
     decide_first,
     kept_workflow,
     requests_of,
+    unanswered_call,
 )
 
 _SOURCE: Final = "agent_routing"
@@ -125,6 +126,8 @@ class RoutedHandoffs(RoutedRuns):
 
     kept_runs: where workflows wait for an approval; default: a folder of this user on this machine
     (FileKeptRuns).
+
+    Raises ValueError for an agent with a declaration-only tool: nothing could execute it.
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class RoutedHandoffs(RoutedRuns):
         kept_runs: KeptRuns | None = None,
     ) -> None:
         self._agents: dict[str, Agent[Any]] = by_name(agents)
+        _check_tools(self._agents)
         super().__init__(client, self._agents)
         self._build = build
         self._run_options = dict(run_options or {})
@@ -196,6 +200,8 @@ class RoutedHandoffs(RoutedRuns):
                 kept = yield _in_a_loop(kept_workflow, name, run.storage.checkpoint)
                 yield from self._keep(turn, requests, kept)
                 return _said(run.replies[turn.program.names.by_id[turn.holder_id]], result, turn)
+            if (called := unanswered_call(result)) is not None:
+                raise RuntimeError(f"agent {name!r} called {_NOT_EXECUTED.format(called)}")
             holder = turn.program.names.by_id[turn.holder_id]
             # A handoff of the workflow has run its target already.
             if holder in run.replies:
@@ -254,13 +260,42 @@ class RoutedHandoffs(RoutedRuns):
         # Handoff workflows require it; nothing of a run is kept here.
         agent.require_per_service_call_history_persistence = True
         agent.context_providers = [*agent.context_providers, provider]
-        own = _Past(self._client, run, name)
-        agent.middleware = [*(agent.middleware or ()), own, Rejections(run.rejections)]
+        # The program's middleware may replace or give the answer: its result is the reply.
+        agent.middleware = [
+            _Reply(run, name),
+            *(agent.middleware or ()),
+            _Past(self._client, run, name),
+            Rejections(run.rejections),
+        ]
         return agent
 
 
+class _Reply(AgentMiddleware):
+    """Keeps an agent's reply, as the program's own middleware made it."""
+
+    def __init__(self, run: _WorkflowRun, name: str) -> None:
+        self._run = run
+        self._name = name
+
+    async def process(
+        self, context: AgentContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Run the agent."""
+        try:
+            await call_next()
+        finally:
+            # Middleware that ends the run raises, with the answer here.
+            if isinstance(context.result, AgentResponse):
+                self._keep(context.result)
+            elif context.result is not None:
+                context.result = context.result.with_result_hook(self._keep)
+
+    def _keep(self, response: AgentResponse) -> None:
+        self._run.replies[self._name] = response
+
+
 class _Past(AgentMiddleware):
-    """Gives an agent its own past and the message, and keeps its reply."""
+    """Gives an agent its own past and the message."""
 
     def __init__(self, client: AnyClient, run: _WorkflowRun, name: str) -> None:
         self._client = client
@@ -283,13 +318,6 @@ class _Past(AgentMiddleware):
             context.messages = [*messages, _user_message(turn)]
         self._has_run = True
         await call_next()
-        if isinstance(context.result, AgentResponse):
-            self._keep(context.result)
-        elif context.result is not None:
-            context.result = context.result.with_result_hook(self._keep)
-
-    def _keep(self, response: AgentResponse) -> None:
-        self._run.replies[self._name] = response
 
 
 class _Provider(ContextProvider):
@@ -387,6 +415,20 @@ class _Calls(FunctionMiddleware):
             return turn.consult(self._name, target, given.get("question", ""))
         words = {key: given.get(key, "") for key in ("reason", "context", "message", "mode")}
         return await self._hand_over(target, words) or f"handed over to {target}"
+
+
+_NOT_EXECUTED: Final = (
+    "the tool {0!r}, which is only declared: your program would have to execute it outside the run,"
+    " which this adapter does not support; give it a function"
+)
+
+
+def _check_tools(agents: Mapping[str, Agent[Any]]) -> None:
+    """Raise ValueError for a tool that nothing executes."""
+    for agent in agents.values():
+        for each in agent.default_options.get("tools") or ():
+            if isinstance(each, FunctionTool) and each.declaration_only:
+                raise ValueError(f"agent {agent.name!r} has {_NOT_EXECUTED.format(each.name)}")
 
 
 def _in_a_loop(function: Callable[..., Any], *given: Any) -> Work:

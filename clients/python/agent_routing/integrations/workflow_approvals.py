@@ -23,6 +23,7 @@ REFUSALS_MAX: Final = 5
 """Times that a run continues without an approval that it cannot get; then it ends as it is."""
 
 _REQUEST: Final = "function_approval_request"
+_CALL: Final = "function_call"
 
 
 class LastCheckpoint:
@@ -133,6 +134,14 @@ def requests_of(result: Any) -> dict[str, Any]:
         for event in result.get_request_info_events()
         if is_request(event.data)
     }
+
+
+def unanswered_call(result: Any) -> str | None:
+    """Return the name of a tool that a workflow waits for its client to execute, or None."""
+    for event in result.get_request_info_events():
+        if getattr(event.data, "type", "") == _CALL:
+            return str(event.data.name)
+    return None
 
 
 async def kept_workflow(agent: str, checkpoint: Any) -> KeptWorkflow:
