@@ -7,13 +7,14 @@ import pytest
 
 pytest.importorskip("google.adk", reason="needs google-adk: make test-integrations")
 
-from google.adk.agents import LlmAgent, RunConfig
+from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, RunConfig, SequentialAgent
 from google.adk.agents.invocation_context import LlmCallsLimitExceededError
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
-from google.adk.tools import FunctionTool, ToolContext
+from google.adk.tools import FunctionTool, ToolContext, exit_loop
+from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 
 from agent_routing import errors
@@ -158,13 +159,96 @@ async def test_agent_out_of_reach_in_the_tree_is_refused_in_words(client, sessio
     assert 'you cannot reach agent "payroll"' in run.text
 
 
-async def test_agent_at_which_adk_cannot_begin_is_named(client, session):
-    """ADK would start silently at the root, the wrong agent."""
-    root = tree_of(Script(), vat={"disallow_transfer_to_parent": True})
+async def test_agent_that_may_not_transfer_to_its_parent_keeps_the_conversation(client, session):
+    """ADK itself would begin the next message at the root, without a sign of it."""
+    script = Script(vat=lambda seen: transfer("invoices") if "bill" in seen.user_text else Say("5"))
+    root = tree_of(script, vat={"disallow_transfer_to_parent": True})
     routed = RoutedRunner(client, runner_of(root))
     client.set_active_agent(session, "vat", user_id="ana")
-    with pytest.raises(ValueError, match="'iva' has disallow_transfer_to_parent"):
-        await routed.run("VAT?", session_id=session, **ANA)
+    kept = await routed.run("How much?", session_id=session, **ANA)
+    assert (kept.agent_id, kept.text) == ("vat", "5")
+    passed_on = await routed.run("And the bill?", session_id=session, **ANA)
+    assert (passed_on.agent_id, passed_on.text) == ("invoices", "the secret of the invoice desk")
+    assert script.of("coordinator") == []
+
+
+async def test_agent_of_an_agent_tool_runs_as_it_is(client, session):
+    """It is a tool of the agent that calls it: the service does not know it, nor its transfers."""
+    inner = Script(
+        clerk=lambda _: CallTool("transfer_to_agent", {"agent_name": "archivist"}),
+        archivist=lambda seen: Say(f"found for {seen.user_text}"),
+    )
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output) if seen.tool_output else CallTool("clerk", {"request": "F-1"})
+        )
+    )
+    below = LlmAgent(name="archivist", model=_model("archivist", inner))
+    clerk = LlmAgent(name="clerk", model=_model("clerk", inner), sub_agents=[below])
+    root = tree_of(script, coordinator={"tools": [AgentTool(agent=clerk)]})
+    run = await RoutedRunner(client, runner_of(root)).run("find it", session_id=session, **ANA)
+    assert "found for" in run.text
+    assert run.agent_id == "coordinator"
+    assert "ask_user" not in inner.of("clerk")[0].tools
+    (turn,) = client.list_turns(session, user_id="ana")
+    assert [step.name for step in turn.steps] == ["clerk"]
+
+
+def _model(agent_id, script):
+    return RuleModel(model="rule", agent_id=agent_id, script=script)
+
+
+def _desk_of(kind, script, **more):
+    """Return a tree whose invoice desk is an agent with the steps writer and checker."""
+    steps = [
+        LlmAgent(name=name, model=_model(name, script), tools=more.get(name, []))
+        for name in ("writer", "checker")
+    ]
+    desk = kind(name="invoices", sub_agents=steps)
+    return LlmAgent(name="coordinator", model=_model("coordinator", script), sub_agents=[desk])
+
+
+# ADK deprecates these classes in favour of its workflows, and programs have them.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [
+        (SequentialAgent, "checked: [draft]"),
+        (LoopAgent, "draft"),
+        (ParallelAgent, "draft\n\nchecked: []"),
+    ],
+)
+async def test_steps_of_an_agent_are_one_answer(client, session, kind, answer):
+    """Each reads those before it, apart from branches; the last one answers, or each branch."""
+
+    def check(seen):
+        told = [text for _, text in seen.messages if text.startswith("For context: agent writer")]
+        return Say(f"checked: [{told[0].rpartition(' ')[2] if told else ''}]")
+
+    script = Script(
+        coordinator=lambda _: CallTool("transfer_to_agent", {"agent_name": "invoices"}),
+        writer=lambda _: Say("draft"),
+        checker=(lambda _: CallTool("exit_loop", {})) if kind is LoopAgent else check,
+    )
+    routed = RoutedRunner(client, runner_of(_desk_of(kind, script, checker=[exit_loop])))
+    for said in ("an invoice", "another"):
+        run = await routed.run(said, session_id=session, **ANA)
+        assert (run.agent_id, run.text) == ("invoices", answer)
+    assert len(script.of("coordinator")) == 1
+    assert "ask_user" not in script.of("writer")[0].tools
+    # The past has the answers, and not the steps.
+    assert ("assistant", answer) in script.of("writer")[-1].messages
+
+
+async def test_agent_that_wants_no_history_gets_none(client, session):
+    """ADK's include_contents: the message and this turn, without the turns before."""
+    script = Script()
+    routed = RoutedRunner(
+        client, runner_of(tree_of(script, coordinator={"include_contents": "none"}))
+    )
+    for said in ("hello", "again"):
+        await routed.run(said, session_id=session, **ANA)
+    assert script.of("coordinator")[-1].messages == [("user", "again")]
 
 
 async def test_options_of_a_run_are_passed_on(client, session):

@@ -14,6 +14,7 @@ is asked before the transfer happens.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -29,7 +30,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from google.adk.agents import BaseAgent, RunConfig
+from google.adk.agents import BaseAgent, LlmAgent, RunConfig
 from google.adk.events import Event
 from google.adk.plugins import BasePlugin
 from google.adk.runners import Runner
@@ -39,11 +40,11 @@ from google.genai import types
 from agent_routing import content
 from agent_routing.integrations import agent_tools, steps
 from agent_routing.integrations.adk_confirmations import (
-    CONFIRM,
     REQUEST_KEY,
     Confirmations,
     run_key,
 )
+from agent_routing.integrations.adk_events import authors_of, contents_of_turn, said_by
 from agent_routing.integrations.agent_tools import ASK, COMPLETE, CONSULT, TRANSFER
 from agent_routing.integrations.routed_run import Said
 from agent_routing.integrations.routed_runs import CameTo, RoutedBlockingStream, RoutedRuns
@@ -52,21 +53,18 @@ from agent_routing.integrations.steps import AnyClient, Segment
 
 __all__ = ["REQUEST_KEY", "RoutedRunner"]
 
-_OWN_CALL_PREFIX: Final = "adk-"
-"""Ids of function calls that ADK generated; models never see them."""
-
 
 class RoutedRunner(RoutedRuns):
     """Runs ADK's agents: each message goes to the agent that the service names.
 
     client: methods ending in _sync need a blocking one. runner: of the root agent; a plugin is
-    added to it. agents: the names of the agents that are in the registry, if not all of the tree
-    are; each is an id or alias of the registry. run_config: for every run. The methods' options=
-    are arguments of Runner.run_async(), such as run_config and state_delta.
+    added to it. agents: the names of the agents that are in the registry, each an id or alias;
+    default: all of the tree, but the steps of a SequentialAgent, LoopAgent, ParallelAgent or agent
+    class of the program, which are parts of that agent. run_config: for every run. The methods'
+    options= are arguments of Runner.run_async(), such as run_config and state_delta.
 
     Tool confirmations are requests for approval; the session service keeps them. A missing ADK
-    session is created, with the id of the session. ADK resumes only at agents that may transfer to
-    their parents: leave disallow_transfer_to_parent False.
+    session is created, with the id of the session.
     """
 
     def __init__(
@@ -78,11 +76,12 @@ class RoutedRunner(RoutedRuns):
         run_config: RunConfig | None = None,
     ) -> None:
         self._tree = {agent.name: agent for agent in _whole_tree(runner.agent)}
-        super().__init__(client, tuple(agents) or self._tree)
+        super().__init__(client, tuple(agents) or _conversing(runner.agent))
         self._runner = runner
         self._run_config = run_config or RunConfig()
         self._turns: dict[str, _Running] = {}
         plugin = _RoutingPlugin(client, self._turns, self._tree)
+        self._began_at: dict[str, Runner] = {}
         runner.plugin_manager.register_plugin(plugin)
 
     def stream_sync(self, text: str = "", **fields: Any) -> RoutedBlockingStream:
@@ -92,24 +91,24 @@ class RoutedRunner(RoutedRuns):
 
     async def _segment(self, segment: Segment) -> Said:
         events = [event async for event in self._events(segment)]
-        return _said(events, segment.turn)
+        return self._said(events, segment.turn)
 
     def _segment_blocking(self, segment: Segment) -> Said:
-        return _said(list(self._events_blocking(segment)), segment.turn)
+        return self._said(list(self._events_blocking(segment)), segment.turn)
 
     async def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
         events = []
         async for event in self._events(segment):
             events.append(event)
             yield event
-        came_to(_said(events, segment.turn))
+        came_to(self._said(events, segment.turn))
 
     def _streamed_blocking(self, segment: Segment, came_to: CameTo) -> Iterator[Any]:
         events = []
         for event in self._events_blocking(segment):
             events.append(event)
             yield event
-        came_to(_said(events, segment.turn))
+        came_to(self._said(events, segment.turn))
 
     async def _events(self, segment: Segment) -> AsyncIterator[Event]:
         """Run ADK's loop for a dispatch."""
@@ -119,7 +118,8 @@ class RoutedRunner(RoutedRuns):
             requests = await steps.do(self._client, turn.paused_requests())
         with self._running(turn, requests):
             if (message := await self._begin(segment, requests)) is not None:
-                async for event in self._runner.run_async(**self._arguments(turn, message)):
+                runner = self._runner_at(segment.name)
+                async for event in runner.run_async(**self._arguments(turn, message)):
                     yield event
 
     def _events_blocking(self, segment: Segment) -> Iterator[Event]:
@@ -130,7 +130,8 @@ class RoutedRunner(RoutedRuns):
             requests = steps.do_blocking(self._client, turn.paused_requests())
         with self._running(turn, requests):
             if (message := asyncio.run(self._begin(segment, requests))) is not None:
-                yield from self._runner.run(**self._arguments(turn, message))
+                runner = self._runner_at(segment.name)
+                yield from runner.run(**self._arguments(turn, message))
 
     @contextmanager
     def _running(self, turn: RoutedTurn, requests: tuple[str, ...]) -> Iterator[None]:
@@ -169,11 +170,6 @@ class RoutedRunner(RoutedRuns):
     async def _resume_at(self, segment: Segment) -> Any:
         """Make ADK start at the dispatched agent: it starts at the agent of the last event."""
         agent = self._tree[segment.name]
-        if (barred := _barred_above(agent)) is not None:
-            raise ValueError(
-                f"ADK cannot start at agent {agent.name!r}, because {barred!r} has"
-                " disallow_transfer_to_parent; leave that False"
-            )
         service = self._runner.session_service
         place = {
             "app_name": self._runner.app_name,
@@ -185,6 +181,38 @@ class RoutedRunner(RoutedRuns):
             session, Event(author=agent.name, custom_metadata={REQUEST_KEY: segment.turn.key})
         )
         return session
+
+    def _runner_at(self, name: str) -> Runner:
+        """Return the runner that starts at an agent.
+
+        ADK starts at an agent below its root only if control can go from there to the root by
+        transfers. For others, such as a SequentialAgent, it gets a runner whose root they are.
+        """
+        agent = self._tree[name]
+        if not _is_barred(agent):
+            return self._runner
+        if name not in self._began_at:
+            runner = copy.copy(self._runner)
+            runner.agent = agent
+            self._began_at[name] = runner
+        return self._began_at[name]
+
+    def _said(self, events: Iterable[Event], turn: RoutedTurn) -> Said:
+        """Return the result of a run: the last text of the agent that holds the turn.
+
+        Gives the turn the images and files that the agent made, and the confirmation that it waits
+        for.
+        """
+        names = turn.program.names
+        agent = self._tree[names.by_id[turn.holder_id]]
+        seen = [event for event in events if not event.partial]
+        Confirmations(seen, (turn.key,)).ask_first(turn)
+        own = authors_of(agent)
+        for event in seen:
+            if event.author in own and event.content:
+                for part in event.content.parts or []:
+                    _report(part, turn)
+        return Said(said_by(agent, seen), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +226,15 @@ class _Running:
     def keys(self) -> frozenset[str]:
         """The requests whose events belong to the turn."""
         return frozenset((self.turn.key, *self.requests))
+
+    @property
+    def holder(self) -> str:
+        """The name of the agent that has the turn."""
+        return self.turn.program.names.by_id[self.turn.holder_id]
+
+    def is_program_agent(self, name: str) -> bool:
+        """Tell whether an agent is one of the service, and not a step of one."""
+        return name in self.turn.program.names.by_id.values()
 
 
 class _RoutingPlugin(BasePlugin):
@@ -220,8 +257,21 @@ class _RoutingPlugin(BasePlugin):
         if (running := self._running(callback_context)) is None:
             return
         turn = running.turn
+        agent = self._tree[callback_context.agent_name]
+        past: list[tuple[str, str]] = []
+        if getattr(agent, "include_contents", "default") == "default":
+            past = await steps.do(self._client, turn.past())
+        before = [_content("user" if role == "user" else "model", text) for role, text in past]
+        if turn.note:
+            before.append(_content("user", turn.note))
+        before.append(_user_content(turn))
+        if not running.is_program_agent(agent.name):
+            # A step of the agent that has the turn: it reads the other steps, and ends nothing.
+            others = authors_of(self._tree[running.holder])
+            own = contents_of_turn(callback_context, running.keys, others)
+            llm_request.contents = [*before, *own]
+            return
         view = await steps.do(self._client, turn.view())
-        past = await steps.do(self._client, turn.past())
         llm_request.append_instructions([view.instructions])
         reachable = set(_transfer_targets(self._tree[callback_context.agent_name]))
         targets = [(name, each) for name, each in view.targets if name in reachable]
@@ -231,12 +281,7 @@ class _RoutingPlugin(BasePlugin):
             tools.append(_EndingTool(turn, CONSULT, view.targets))
         transfer = _TransferTool(turn, targets, reachable)
         llm_request.append_tools([transfer, *tools] if targets else tools)
-        contents = [_content("user" if role == "user" else "model", text) for role, text in past]
-        if turn.note:
-            contents.append(_content("user", turn.note))
-        contents.append(_user_content(turn))
-        contents.extend(_own_contents(callback_context, running.keys))
-        llm_request.contents = contents
+        llm_request.contents = [*before, *contents_of_turn(callback_context, running.keys)]
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
@@ -265,7 +310,11 @@ class _RoutingPlugin(BasePlugin):
             return {"error": turn.no_approval}
         if not isinstance(tool, _RoutedTool):
             turn.report.add_step(tool.name, "tool", tool_args, result, began)
-        if not actions.transfer_to_agent:
+        target = actions.transfer_to_agent
+        if not target or not (
+            running.is_program_agent(target) or running.is_program_agent(tool_context.agent_name)
+        ):
+            # No transfer, or one between the steps of an agent.
             return None
         words = {
             key: str(tool_args.get(key) or "") for key in ("reason", "context", "message", "mode")
@@ -284,9 +333,14 @@ class _RoutingPlugin(BasePlugin):
         return None
 
     def _running(self, context: Any) -> _Running | None:
+        """Return the turn of a run; None for another run, such as that of an AgentTool's agent."""
         config = context.run_config
         metadata = (config.custom_metadata if config else None) or {}
-        return self._turns.get(metadata.get(REQUEST_KEY, ""))
+        running = self._turns.get(metadata.get(REQUEST_KEY, ""))
+        # An AgentTool runs its agent with the same plugins and metadata, in a session of its own.
+        if running is None or context.session.id != run_key(running.turn):
+            return None
+        return running
 
 
 class _RoutedTool(BaseTool):
@@ -368,13 +422,23 @@ def _whole_tree(root: BaseAgent) -> Iterator[BaseAgent]:
         yield from _whole_tree(agent)
 
 
-def _barred_above(agent: BaseAgent) -> str | None:
-    """Return the agent that prevents ADK from resuming at this one; None if none does."""
+def _conversing(agent: BaseAgent) -> Iterator[str]:
+    """Yield the names of an agent and those below it that can have a conversation."""
+    yield agent.name
+    if isinstance(agent, LlmAgent):
+        for below in agent.sub_agents:
+            yield from _conversing(below)
+
+
+def _is_barred(agent: BaseAgent) -> bool:
+    """Tell whether ADK would start at its root rather than at this agent."""
     while agent.parent_agent is not None:
         if getattr(agent, "disallow_transfer_to_parent", True):
-            return str(agent.name)
+            return True
         agent = agent.parent_agent
-    return None
+        if not isinstance(agent, LlmAgent):
+            return True
+    return False
 
 
 def _transfer_targets(agent: Any) -> Iterator[str]:
@@ -401,65 +465,18 @@ def _take_out(llm_request: Any, name: str) -> None:
             tool.function_declarations = [each for each in declared if each.name != name]
 
 
-def _own_contents(context: Any, keys: Container[str]) -> Iterator[types.Content]:
-    """Yield what an agent said and called in this turn, with the results.
-
-    keys: the requests of the turn. Each call has its last result where the first one was: a tool
-    that waited for a confirmation has two.
-    """
-    own = [
-        event
-        for event in context.session.events
-        if (event.custom_metadata or {}).get(REQUEST_KEY) in keys
-        and event.author == context.agent_name
-        and not event.partial
-        and event.content
-        and event.content.parts
-    ]
-    results = {each.id: each for event in own for each in event.get_function_responses()}
-    given: set[str | None] = set()
-    for event in own:
-        parts = []
-        for part in event.content.parts:
-            call, result = part.function_call, part.function_response
-            if call is not None and call.name == CONFIRM:
-                continue
-            copy = part.model_copy(deep=True)
-            if result is not None:
-                if result.id is not None and result.id in given:
-                    continue
-                given.add(result.id)
-                if result.id is not None:
-                    copy.function_response = results[result.id].model_copy(deep=True)
-            for each in (copy.function_call, copy.function_response):
-                if each is not None and (each.id or "").startswith(_OWN_CALL_PREFIX):
-                    each.id = None
-            parts.append(copy)
-        if parts:
-            yield types.Content(role=event.content.role, parts=parts)
+def _report(part: types.Part, turn: RoutedTurn) -> None:
+    """Give a turn an image or file of its agent's answer."""
+    if part.inline_data and part.inline_data.data:
+        media_type = part.inline_data.mime_type or _BYTES
+        turn.report.add_item(content.data_item(part.inline_data.data, media_type))
+    elif part.file_data and part.file_data.file_uri:
+        media_type = part.file_data.mime_type or _BYTES
+        turn.report.add_item(content.uri_item(part.file_data.file_uri, media_type))
 
 
-def _said(events: Iterable[Event], turn: RoutedTurn) -> Said:
-    """Return the result of a run: the last text of the agent that holds the turn.
-
-    Gives the turn the images and files that the agent made, and the confirmation that it waits for.
-    """
-    name = turn.program.names.by_id[turn.holder_id]
-    seen = [event for event in events if not event.partial]
-    Confirmations(seen, (turn.key,)).ask_first(turn)
-    said = ""
-    for event in seen:
-        if event.author != name or not event.content:
-            continue
-        said = _text(event.content) or said
-        for part in event.content.parts or []:
-            if part.inline_data and part.inline_data.data:
-                media_type = part.inline_data.mime_type or "application/octet-stream"
-                turn.report.add_item(content.data_item(part.inline_data.data, media_type))
-            elif part.file_data and part.file_data.file_uri:
-                media_type = part.file_data.mime_type or "application/octet-stream"
-                turn.report.add_item(content.uri_item(part.file_data.file_uri, media_type))
-    return Said(said, seen)
+_BYTES: Final = "application/octet-stream"
+"""The media type of content that names none."""
 
 
 def _user_content(turn: RoutedTurn) -> types.Content:
@@ -471,10 +488,6 @@ def _user_content(turn: RoutedTurn) -> types.Content:
         else:
             parts.append(types.Part.from_bytes(data=item.data, mime_type=item.content_type))
     return types.Content(role="user", parts=parts)
-
-
-def _text(said: types.Content) -> str:
-    return "".join(part.text for part in said.parts or [] if part.text and not part.thought)
 
 
 def _content(role: str, text: str) -> types.Content:
