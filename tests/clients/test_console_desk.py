@@ -238,3 +238,62 @@ async def test_without_sign_in_the_person_gives_a_name(modules, tmp_path):
     assert seen["mistakes"] == []
     taken = (latest.claimant, latest.taken_from, latest.reason)
     assert taken == ("cleo", "bea", "bea asked me to")
+
+
+async def test_what_was_not_sent_is_there_when_the_conversation_is_opened_again(modules, tmp_path):
+    """An answer and a note stay with their conversation while others and other pages are read."""
+    async with serving(tmp_path, SHOP, console_listen="127.0.0.1:0", clock=time_us) as live:
+        for session_id in ("parcel-1", "parcel-2"):
+            chat = live.chat(session_id, user_id="ana")
+            routed = await chat.say(SECRET)
+            await chat.answer(routed.dispatch, "", **hand_to("desk"))
+        one, two = 'li[data-waiting="parcel-1"] a', 'li[data-waiting="parcel-2"] a'
+        text, note = "textarea[name=text]", "input[name=note]"
+        seen = await browse(
+            modules,
+            tmp_path,
+            [
+                ["open", f"{live.server.console_url}/?view=desk"],
+                ["wait", ".head :text('type your name')"],
+                ["fill", "input[name=person]", "bea"],
+                ["gone", ".head :text('type your name')"],
+                ["click", one],
+                ["wait", "h2:has-text('parcel-1')"],
+                ["fill", text, "It comes at no"],
+                ["fill", note, "The carrier"],
+                ["click", two],
+                ["wait", "h2:has-text('parcel-2')"],
+                ["value", text],
+                ["value", note],
+                ["click", 'nav a:has-text("Approvals")'],
+                ["wait", "h1:has-text('Approvals')"],
+                ["back"],
+                ["wait", "h2:has-text('parcel-2')"],
+                ["click", one],
+                ["wait", "h2:has-text('parcel-1')"],
+                ["value", text],
+                ["value", note],
+                ["click", "button[name=answer]"],
+                ["wait", ".done:has-text('Answered.')"],
+                ["click", two],
+                ["wait", "h2:has-text('parcel-2')"],
+                ["back"],
+                ["wait", "h2:has-text('parcel-1')"],
+                ["value", text],
+                ["value", note],
+                ["text", ".reply .quiet"],
+            ],
+        )
+    assert seen["mistakes"] == []
+    assert seen["results"] == [
+        "",
+        "",
+        "It comes at no",
+        "The carrier",
+        "",
+        "The carrier",
+        [
+            "Nothing waits for an answer. You can say something, and hand back with the answer"
+            " to the next message."
+        ],
+    ]
