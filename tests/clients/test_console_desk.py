@@ -19,6 +19,11 @@ pytestmark = pytest.mark.timeout(600)
 
 SECRET = "My parcel with the ring is lost"
 
+HAND_BACK_LATER = (
+    "Nothing waits for an answer. You can say something, and hand back with the answer to the"
+    " next message."
+)
+
 SHOP = """
 api_version: agent_routing/v1
 version: shop-1
@@ -292,8 +297,5 @@ async def test_what_was_not_sent_is_there_when_the_conversation_is_opened_again(
         "The carrier",
         "",
         "The carrier",
-        [
-            "Nothing waits for an answer. You can say something, and hand back with the answer"
-            " to the next message."
-        ],
+        [HAND_BACK_LATER],
     ]
