@@ -10,6 +10,7 @@ pytest.importorskip("langgraph", reason="needs langgraph: make test-integrations
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -18,12 +19,15 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import MessagesState, StateGraph
-from langgraph.types import interrupt
+from langgraph.prebuilt import ToolNode, create_react_agent
+from langgraph.types import Command, interrupt
 from langgraph_supervisor import create_supervisor
-from langgraph_swarm import create_handoff_tool, create_swarm
+from langgraph_swarm import SwarmState, create_handoff_tool, create_swarm
+from pydantic import BaseModel
 
 from agent_routing import AsyncClient
 from agent_routing.integrations.langgraph import RoutedGraph, RoutingMiddleware
+from agent_routing.v1.task_pb2 import TASK_STATUS_FAILED
 from clients.python.examples.tax_talk import CallTool
 from tests.integrations.approval_stories import *  # noqa: F403 - as stories
 from tests.integrations.approval_stories import desk_script, refund_into, refunds
@@ -395,3 +399,111 @@ def test_interrupt_of_a_node_asks_until_it_is_content(client, session):
     assert run.approval.prompt == "soon is no year."
     done = routed.decide_sync(run.approval, "APPROVE", user_id="ana", comment="2025")
     assert (done.text, done.approval) == ("the books of 2025", None)
+
+
+class Balance(BaseModel):
+    """A structured answer."""
+
+    account: str
+    amount: int
+
+
+@pytest.mark.parametrize("memory", [None, InMemorySaver()])
+async def test_structured_output_is_the_text_of_the_answer(client, session, memory):
+    """A swarm keeps it only as the arguments of a call; the service gets it as JSON."""
+    script = Script(invoices=lambda _: CallTool("Balance", {"account": "DE-7", "amount": 120}))
+    desk = create_agent(
+        RuleModel(agent_id="invoices", script=script),
+        name="invoices",
+        response_format=ToolStrategy(Balance),
+        middleware=[RoutingMiddleware()],
+    )
+    graph = create_swarm([desk], default_active_agent="invoices").compile(checkpointer=memory)
+    client.set_active_agent(session, "invoices", user_id="ana")
+    run = await RoutedGraph(client, graph).run("my balance", session_id=session, **ANA)
+    assert run.text == '{"account":"DE-7","amount":120}'
+    (turn,) = client.list_turns(session, user_id="ana")
+    assert turn.agent_text == run.text
+
+
+def _react_swarm(script):
+    """Return agents that have no middleware, as those of create_react_agent()."""
+    agents = [
+        create_react_agent(
+            RuleModel(agent_id=name, script=script),
+            [create_handoff_tool(agent_name=other)],
+            name=name,
+        )
+        for name, other in (("coordinator", "invoices"), ("invoices", "coordinator"))
+    ]
+    return create_swarm(agents, default_active_agent="coordinator").compile()
+
+
+def _command_graph(_script):
+    """Return nodes of which one hands over by its own result, and no tool asks."""
+
+    def coordinator(_state):
+        return Command(goto="invoices", update={"active_agent": "invoices"})
+
+    graph = StateGraph(SwarmState)
+    graph.add_node("coordinator", coordinator, destinations=("invoices",))
+    graph.add_node("invoices", lambda _: {"messages": [AIMessage("paid")]})
+    graph.add_conditional_edges(
+        "__start__", lambda state: state["active_agent"], ["coordinator", "invoices"]
+    )
+    return graph.compile()
+
+
+@pytest.mark.parametrize("graph_of_two", [_react_swarm, _command_graph])
+async def test_handoff_without_a_question_to_the_service_is_an_error(client, session, graph_of_two):
+    """The answer of an agent that the service did not choose is not stored as another's."""
+    script = Script(coordinator=lambda _: CallTool("transfer_to_invoices", {}))
+    routed = RoutedGraph(client, graph_of_two(script))
+    with pytest.raises(RuntimeError, match=r"went to agent 'invoices' without.*RoutingMiddleware"):
+        await routed.run("my invoice", session_id=session, **ANA)
+    status = client.status(session, user_id="ana")
+    assert (status.task.status, len(status.open_requests)) == (TASK_STATUS_FAILED, 0)
+
+
+def test_calls_of_one_task_do_not_wait_together(client, session, tmp_path):
+    """LangGraph would give one of them the decision about another: the model calls them apart."""
+    act, routing = refund_into(tmp_path), RoutingMiddleware()
+
+    @tool
+    def refund(amount: str, account: str) -> str:
+        """Refund an amount, if a person agrees."""
+        return act(amount, account) if interrupt({"question": f"{amount}?"}) else "no"
+
+    def desk(seen):
+        if "as the only tool" in seen.tool_output:
+            return CallTool("refund", {"amount": "20", "account": "DE-7"})
+        return desk_script().rules["invoices"](seen)
+
+    script = Script(invoices=desk)
+    node = ToolNode(
+        [refund], wrap_tool_call=routing.wrap_tool_call, awrap_tool_call=routing.awrap_tool_call
+    )
+    agent = create_react_agent(
+        RuleModel(agent_id="invoices", script=script), node, name="invoices", version="v1"
+    )
+    graph = create_swarm([agent], default_active_agent="invoices")
+    routed = RoutedGraph(client, graph.compile(checkpointer=InMemorySaver()))
+    client.set_active_agent(session, "invoices", user_id="ana")
+    run = routed.run_sync("refund 10 and 20", session_id=session, **ANA)
+    assert run.approval.prompt == "20?"
+    done = routed.decide_sync(run.approval, "APPROVE", user_id="ana")
+    assert done.approval is None
+    assert refunds(tmp_path) == ["20 to DE-7"]
+
+
+async def test_whole_graph_may_be_one_agent(client, session):
+    """For example one agent of LangChain's, or a supervisor with its team."""
+    script = Script(vat=lambda _: Say("21 %"))
+    solo = create_agent(
+        RuleModel(agent_id="vat", script=script), name="vat", middleware=[RoutingMiddleware()]
+    )
+    with pytest.raises(ValueError, match="name that one: agents="):
+        RoutedGraph(client, solo)
+    client.set_active_agent(session, "vat", user_id="ana")
+    run = await RoutedGraph(client, solo, agents=["vat"]).run("how much", session_id=session, **ANA)
+    assert (run.agent_id, run.text) == ("vat", "21 %")

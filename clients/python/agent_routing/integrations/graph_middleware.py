@@ -6,7 +6,7 @@ Outside a routed run it does nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -20,6 +20,7 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
 from langgraph.graph import END
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, Send
@@ -41,17 +42,26 @@ _TOOLS_OF_THE_MOMENT: Final = frozenset({TRANSFER, CONSULT})
 """Tools that list the agents that can be reached now."""
 
 
+SHARED_TASK: Final = (
+    "not executed: this tool waits for an approval, and the calls of one answer run together here,"
+    " so that none of them can wait; call it again, as the only tool of your answer"
+)
+"""What a model reads whose call would wait in one task with others."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunningTurn:
     """A turn, and the client for its calls. keys: the requests whose messages belong to it.
 
-    calls: of a decided run, each of which begins at most once.
+    calls: of a decided run, each of which begins at most once. structured: the last structured
+    output of each agent, as text.
     """
 
     client: AnyClient
     turn: RoutedTurn
     keys: frozenset[str]
     calls: DecidedCalls | None = None
+    structured: dict[str, str] = field(default_factory=dict)
 
 
 class RoutingMiddleware(AgentMiddleware[Any, Any]):
@@ -85,7 +95,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
             return handler(request)
         view = steps.do_blocking(running.client, running.turn.view())
         past = steps.do_blocking(running.client, running.turn.past())
-        return handler(_for_agent(request, running, view, past))
+        return _noted(running, handler(_for_agent(request, running, view, past)))
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[..., Awaitable[Any]]
@@ -95,7 +105,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
             return await handler(request)
         view = await steps.do(running.client, running.turn.view())
         past = await steps.do(running.client, running.turn.past())
-        return await handler(_for_agent(request, running, view, past))
+        return _noted(running, await handler(_for_agent(request, running, view, past)))
 
     def wrap_tool_call(
         self,
@@ -130,6 +140,18 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         return _handed_over(running.turn, result) if refusal is None else _refused(request, refusal)
 
 
+def _noted(running: RunningTurn, response: Any) -> Any:
+    """Return a model's response. A structured output in it is the agent's answer: a swarm drops it.
+
+    The graph's own messages have it only as the arguments of a call.
+    """
+    output = getattr(response, "structured_response", None)
+    if output is not None:
+        name = running.turn.program.names.by_id[running.turn.holder_id]
+        running.structured[name] = agent_tools.as_text(output)
+    return response
+
+
 def _running() -> RunningTurn | None:
     """Return the turn of this run; None outside a routed run."""
     found = get_config().get("configurable", {}).get(TURN_KEY)
@@ -142,14 +164,20 @@ def _called(
     handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
 ) -> Any:
     """Execute a tool call; of a decided run at most once."""
+    is_alone = _is_alone(request)
 
     def run() -> ToolMessage | Command[Any]:
         began = datetime.now(UTC)
-        result = handler(request)
+        try:
+            result = handler(request)
+        except GraphInterrupt:
+            if running is None or is_alone:
+                raise
+            return _refused(request, SHARED_TASK)
         _record(running, request, result, began)
         return result
 
-    calls = running.calls if running is not None and _is_alone(request) else None
+    calls = running.calls if running is not None and is_alone else None
     return run() if calls is None else calls.once(request.tool_call, run)
 
 
@@ -159,22 +187,29 @@ async def _acalled(
     handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
 ) -> Any:
     """Do as _called(), in an event loop."""
+    is_alone = _is_alone(request)
 
     async def run() -> ToolMessage | Command[Any]:
         began = datetime.now(UTC)
-        result = await handler(request)
+        try:
+            result = await handler(request)
+        except GraphInterrupt:
+            if running is None or is_alone:
+                raise
+            return _refused(request, SHARED_TASK)
         _record(running, request, result, began)
         return result
 
-    calls = running.calls if running is not None and _is_alone(request) else None
+    calls = running.calls if running is not None and is_alone else None
     return await (run() if calls is None else calls.aonce(request.tool_call, run))
 
 
 def _is_alone(request: ToolCallRequest) -> bool:
     """Tell whether a call has a task of its own.
 
-    LangGraph gives the interrupts of one task their values in their order, so that of several calls
-    in one task none can be left out.
+    LangGraph gives the interrupts of one task their values in the order in which they happen, and
+    repeats all of the task: of several calls in one task none can be left out, and none may wait,
+    as it could get the decision about another.
     """
     path = get_config().get("metadata", {}).get("langgraph_path") or ("",)
     if path[0] == "__pregel_push":

@@ -20,7 +20,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from langchain_core.messages import (
@@ -73,12 +73,16 @@ _EDGES: Final = frozenset({"__start__", "__end__"})
 
 @dataclass(slots=True)
 class _Plan:
-    """One run of the graph. known: ids of the messages that were in its thread before."""
+    """One run of the graph. known: ids of the messages that were in its thread before.
+
+    structured: structured outputs of agents in it, by their names.
+    """
 
     given: Any
     config: dict[str, Any]
     known: frozenset[str] = frozenset()
     calls: DecidedCalls | None = None
+    structured: Mapping[str, str] = field(default_factory=dict)
     refusals: int = 0
 
 
@@ -111,7 +115,8 @@ class RoutedGraph(RoutedRuns):
             raise ValueError(
                 f"the graph begins every run at {fixed!r}, so no other agent could keep the"
                 " conversation: its edge from START is fixed, as in the graphs of"
-                " create_supervisor(). Use create_swarm(), or route from START by active_agent"
+                " create_supervisor(). Use create_swarm(), or route from START by active_agent. If"
+                " the whole graph is one agent of the registry, name that one: agents=[…]"
             )
         super().__init__(client, names)
         self._graph = graph
@@ -245,7 +250,7 @@ class RoutedGraph(RoutedRuns):
                 TASK_KEY: turn.dispatch.task_id,
             },
         }
-        return _Plan(given, whole, known, calls)
+        return _Plan(given, whole, known, calls, running.structured)
 
     def _thread_id(self, turn: RoutedTurn, config: Mapping[str, Any]) -> str:
         # Without a session, as in an outage, a message is a thread of its own.
@@ -363,7 +368,28 @@ def _said(state: Any, turn: RoutedTurn, plan: _Plan, waiting: Waiting | None) ->
             for block in message.content_blocks:
                 if (item := _item_of(block)) is not None:
                     turn.report.add_item(item)
-    return Said(text_since(own, plan.known, name), state)
+    _check_handoffs(turn, [each for each in own if each.id not in plan.known], state)
+    text = text_since(own, plan.known, name) or plan.structured.get(name, "")
+    return Said(text, state)
+
+
+def _check_handoffs(turn: RoutedTurn, messages: Iterable[Any], state: Any) -> None:
+    """Raise RuntimeError for a handoff about which the service was not asked.
+
+    Its agent has run, so the service can only learn that the turn failed.
+    """
+    names = turn.program.names
+    spoke = {each.name for each in messages if isinstance(each, AIMessage)}
+    if not turn.is_worked and isinstance(state, Mapping):
+        spoke.add(state.get("active_agent"))
+    held = {names.by_id[each] for each in turn.holder_ids}
+    strays = sorted(str(name) for name in spoke - held if name in names.by_id.values())
+    if strays:
+        raise RuntimeError(
+            f"the graph went to agent {strays[0]!r} without asking the service: hand over by a"
+            " tool, and give each agent the RoutingMiddleware, or a ToolNode of your own its"
+            " wrap_tool_call and awrap_tool_call"
+        )
 
 
 def _content(turn: RoutedTurn) -> Any:

@@ -79,6 +79,8 @@ class RoutedTurn:
         self.run = run
         self.dispatch = dispatch
         self.holder_id = dispatch.agent.agent_id
+        # All that have held it in this run.
+        self.holder_ids = {self.holder_id}
         self.note = agent_tools.note_of_dispatch(dispatch, program.names.by_id)
         self.user_id: str = fields.get("user_id", "")
         self._who = {"session_id": run.session_id, "user_id": self.user_id}
@@ -323,6 +325,7 @@ class RoutedTurn:
                 self.program.memory.moved_away(self.run.session_id, target_id)
         self._outcome, self._tool_text = None, ""
         self.holder_id = target_id
+        self.holder_ids.add(target_id)
         self.note = agent_tools.note_of_handoff(
             names.by_id.get(giver_id, giver_id), reason, context
         )
