@@ -1,7 +1,7 @@
 """``agent-routing desk open``: the conversations of an agent's people, live at one terminal.
 
 Rule: what is shown comes from the service, which is asked every second; what the person types goes
-out only with Enter, and comes back for editing if it could not be sent.
+out only with Enter, and a text comes back for editing if it could not be sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agent_routing.v1.routing_service_pb2 import (
     WaitingConversation,
 )
 from agent_routing.v1.turn_pb2 import OUTCOME_STATUS_STORED_ONLY, TURN_OUTCOME_SAID, Turn
-from routing_service.cli.failure import EXIT_FAILED, CommandFailed
+from routing_service.cli.failure import EXIT_FAILED, NAME_YOURSELF, CommandFailed, is_nameless
 from routing_service.cli.screen import count_of, time_text
 from routing_service.cli.typed_lines import TypedLines
 from routing_service.ids import new_uuid7
@@ -48,7 +48,7 @@ TEXT             answer; between the user's messages, say something
 /note TEXT       note something for colleagues; the user never sees it
 /done [TEXT]     end your part, with a last answer
 /give AGENT [TEXT]  hand the conversation to another agent
-/take [REASON]   take the conversation over from the person who has claimed it
+/take [REASON]   take the conversation over from the person who has claimed it; asks first
 /release         give the claim up; the conversation waits for others
 /quit            leave; your claims stay"""
 
@@ -76,6 +76,12 @@ class OpenDesk:
         # it, the text is not shown twice.
         self._sent: dict[str, str] = {}
         self._complaint = ""
+        # From whom /take would take the conversation over, and why, while the person is asked.
+        self._asked: tuple[str, str] | None = None
+        # A text for which a conversation has to be opened or taken over first, and the session that
+        # was open. It comes back as soon as it can be sent.
+        self._held = ("", "")
+        self._has_to_wait = False
 
     def run(self) -> bool:
         """Do what the person types until /quit or the end of the input; say if all was done.
@@ -94,9 +100,8 @@ class OpenDesk:
             while (line := self._lines.ask(self._prompt())) is not None:
                 if line.strip() == "/quit":
                     break
-                if line.strip() and not self._do(line.strip()):
+                if not self._do_or_keep(line.strip()):
                     went_well = False
-                    self._lines.keep(line.strip())
             return went_well
         finally:
             self._stopping.set()
@@ -113,7 +118,28 @@ class OpenDesk:
             f'agent "{self._agent_id}" {what}; agents with people: {", ".join(people) or "none"}'
         )
 
+    def _do_or_keep(self, line: str) -> bool:
+        """Do one line; keep its text if it was not done, and offer a text that had to wait."""
+        session_id, self._has_to_wait = self._session_id, False
+        is_done = self._do(line)
+        if not is_done and has_text(line):
+            if self._has_to_wait:
+                self._held = (session_id, line)
+            else:
+                self._lines.keep(line)
+        elif self._held[1] and self._can_send_held():
+            self._lines.keep(self._held[1])
+            self._held = ("", "")
+        return is_done
+
+    def _can_send_held(self) -> bool:
+        """Say whether the conversation for which the text was written can be answered now."""
+        is_same = self._held[0] in ("", self._session_id)
+        return bool(self._session_id) and is_same and self._claimant in ("", self._me)
+
     def _prompt(self) -> str:
+        if self._asked:
+            return f"take it over from {seen(self._asked[0])}? yes/no> "
         return f"{seen(self._session_id)}> " if self._session_id else "desk> "
 
     # --- What arrives ---------------------------------------------------------------------------
@@ -214,6 +240,10 @@ class OpenDesk:
 
     def _do(self, line: str) -> bool:
         """Do one line; say whether it was done."""
+        if self._asked and (answered := self._answer_question(line)) is not None:
+            return answered
+        if not line:
+            return True
         name, _, rest = line.partition(" ")
         rest = rest.strip()
         if not line.startswith("/"):
@@ -222,19 +252,38 @@ class OpenDesk:
         if act is None:
             self._lines.show(Text(f"there is no command {seen(name)}; /help lists them", "red"))
             return False
+        return self._call(lambda: act(rest), is_reading=name == "/open")
+
+    def _answer_question(self, line: str) -> bool | None:
+        """Take the conversation over after a yes; None if the line is something else to do."""
+        (claimant, reason), self._asked = self._asked or ("", ""), None
+        if line.lower() not in {"y", "yes"}:
+            self._lines.show(Text(f"{seen(claimant)} keeps it", "yellow"))
+            return True if line.lower() in {"", "n", "no"} else None
+        # If another person has it by now, that person is named first.
+        if claimant != self._claimant:
+            return self._call(lambda: self._take(reason))
+        return self._call(lambda: self._claim(take_over=True, reason=reason))
+
+    def _call(self, act: Callable[[], bool], *, is_reading: bool = False) -> bool:
+        """Do what needs the service; say whether it was done, and show why not.
+
+        is_reading: it is done also if another person has claimed the conversation.
+        """
         try:
             with self._lock:
-                return act(rest)
+                return act()
         except Claimed as error:
             # A colleague was faster; what the service names is who has it.
             self._claimant = error.metadata.get("claimant", self._claimant)
-            return self._is_mine() or name == "/open"
+            return self._is_mine() or is_reading
         except (Unavailable, DeadlineExceeded) as error:
             # It may have been sent: its id stays.
             self._note_failure(error)
             return False
         except RoutingError as error:
-            self._lines.show(Text(seen(error.message), "red"))
+            why = NAME_YOURSELF if is_nameless(error) else error.message
+            self._lines.show(Text(seen(why), "red"))
         except ValueError as error:  # Of a value that no request can carry.
             self._lines.show(Text(seen(str(error)), "red"))
         self._sent = {}
@@ -323,7 +372,15 @@ class OpenDesk:
         return True
 
     def _take(self, reason: str) -> bool:
-        return self._has_open() and self._claim(take_over=True, reason=reason)
+        if not self._has_open():
+            return False
+        if self._claimant in ("", self._me):
+            return self._claim(take_over=False, reason="")
+        if not self._lines.is_terminal:
+            # No one is there to be asked.
+            return self._claim(take_over=True, reason=reason)
+        self._asked = (self._claimant, reason)
+        return True
 
     def _answer(self, text: str, outcome: Outcome, *, needs_text: bool = True) -> bool:
         """Answer what the user wrote, or say something where nothing waits."""
@@ -338,7 +395,8 @@ class OpenDesk:
         if not request_id:
             if outcome == outcomes.proceed():
                 return self._say(text)
-            self._lines.show(Text("the user has written nothing since your answer", "red"))
+            what = "the user has written nothing since your answer; with the next message you can "
+            self._lines.show(Text(f"{what}do this, and /release leaves it to others", "red"))
             return False
         self._sent = {kind: request_id}
         answer = self._client.complete_turn(
@@ -405,12 +463,14 @@ class OpenDesk:
 
     def _has_open(self) -> bool:
         if not self._session_id:
+            self._has_to_wait = True
             self._lines.show(Text("no conversation is open; /open N opens one", "red"))
         return bool(self._session_id)
 
     def _is_mine(self) -> bool:
         """Without sign-in the service cannot refuse another person's answer."""
         if self._claimant not in ("", self._me):
+            self._has_to_wait = True
             who = f"{seen(self._claimant)} has claimed it; /take takes it over"
             self._lines.show(Text(who, "red"))
             return False
@@ -424,8 +484,14 @@ class OpenDesk:
     def _forget(self) -> None:
         """Close the conversation on this screen."""
         self._session_id = self._user_id = self._claimant = self._me = ""
-        self._revision = 0
+        self._revision, self._asked = 0, None
         self._shown, self._sent = set(), {}
+
+
+def has_text(line: str) -> bool:
+    """Return whether a line has a text that a person would not like to type again."""
+    name, _, rest = line.partition(" ")
+    return bool(line) and (not line.startswith("/") or bool(rest.strip() and name != "/open"))
 
 
 def open_request(status: StatusResponse, agent_id: str) -> str:

@@ -46,6 +46,14 @@ class CommandFailed(Exception):
         sys.stderr.writelines(f"{line}\n" for line in lines)
 
 
+NAME_YOURSELF: Final = "this server has no sign-in: say who you are with --as NAME"
+
+
+def is_nameless(error: RoutingError) -> bool:
+    """Return whether the service asks for the name of a person, which --as gives."""
+    return error.reason == "INVALID_FIELD" and error.metadata["field"] in {"claimant", "author"}
+
+
 def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFailed:
     """Return the command's failure for a failed call."""
     from agent_routing.errors import Unauthenticated, Unavailable, Unimplemented  # noqa: PLC0415 - it imports gRPC
@@ -63,6 +71,8 @@ def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFa
         )
     elif isinstance(error, Unauthenticated):
         message = f"{message}; give --token-file before the command's name, or --tls-cert"
+    elif is_nameless(error):
+        message = NAME_YOURSELF
     word = error.reason or error.code.name
     details: dict[str, object] = {
         "code": error.code.name,

@@ -72,6 +72,9 @@ def test_a_person_works_a_conversation_off(client, run):
     for words in ("chat-1", "ana", "is lost"):
         assert words in out
     assert "\x1b" not in out
+    for argv in (("claim", "desk", "chat-1"), ("note", "desk", "chat-1", "x")):
+        said = "error: this server has no sign-in: say who you are with --as NAME [INVALID_FIELD]\n"
+        assert run(*argv) == (1, "", said)
     code, out, _ = run("claim", "desk", "chat-1", "--as", "bea")
     assert (code, out[:15]) == (0, "claimed by bea,")
     code, _, err = run("claim", "desk", "chat-1", "--as", "cem")

@@ -133,6 +133,15 @@ def until_answered(client, session_id, expected):
         time.sleep(0.1)
 
 
+def typed(shown, kept):
+    """Lines of a terminal without one: what is shown, and what is offered for editing."""
+
+    def show(*lines):
+        shown.extend(map(str, lines))
+
+    return SimpleNamespace(show=show, keep=kept.append, is_terminal=True)
+
+
 def test_a_conversation_is_worked_on_while_the_user_writes(server, user):
     """From the list to handing back; what arrives is written above what is being typed."""
     write(user, "parcel-1", "My parcel is lost")
@@ -165,7 +174,7 @@ def test_a_conversation_is_worked_on_while_the_user_writes(server, user):
 
 
 def test_text_comes_back_when_a_colleague_has_taken_over(server, user):
-    """It is offered at the next prompt, and can be sent once this person has it again."""
+    """It is offered as soon as it can be sent: when this person has the conversation again."""
     write(user, "parcel-1", "My parcel is lost")
     bea, tom = (Terminal(desk(server.address, who)) for who in ("bea", "tom"))
     try:
@@ -174,23 +183,107 @@ def test_text_comes_back_when_a_colleague_has_taken_over(server, user):
         tom.enter("/open 1")
         tom.see("bea has claimed it; /take takes it over")
         tom.enter("/take bea is ill")
+        tom.see("take it over from bea? yes/no> ")
+        tom.enter("yes")
         tom.see("claimed by tom, taken over from bea")
         seen = bea.see("tom has taken the conversation over")
         bea.enter("It comes tomorrow.")
         seen = bea.see("tom has claimed it; /take takes it over", seen)
-        bea.see("parcel-1> It comes tomorrow.", seen)
+        bea.see("parcel-1> ", seen)
         assert texts(user, "parcel-1") == []
-        bea.type("\x15")  # Ctrl-U clears the line.
         bea.enter("/take")
-        bea.see("claimed by bea, taken over from tom", seen)
+        seen = bea.see("take it over from tom? yes/no> ", seen)
+        bea.enter("yes")
+        seen = bea.see("claimed by bea, taken over from tom", seen)
         tom.see("bea has taken the conversation over")
-        bea.enter("It comes tomorrow.")
+        bea.see("parcel-1> It comes tomorrow.", seen)
+        bea.enter()
         until_answered(user, "parcel-1", ["It comes tomorrow."])
         user.route("/supervisor", session_id="parcel-1", user_id="ana")
         bea.see("parcel-1 has left the desk: it is with Front desk now", seen)
         assert bea.leave() == 0
     finally:
         tom.close()
+
+
+def test_taking_a_conversation_over_is_asked_first(server, user):
+    """Only a yes takes it; any other line is done as it is, and the claim stays."""
+    write(user, "parcel-1", "My parcel is lost")
+    shown = []
+    with Admin(server.address, timeout=30) as client:
+        client.claim_turn("parcel-1", "desk", claimant="bea")
+        desk = OpenDesk(client, "desk", "tom", typed(shown, []))
+        desk._look_at_list(is_first=True)
+        assert desk._do_or_keep("/open 1")
+        for answer in ("no", "", "/list"):
+            assert desk._do_or_keep("/take she went home")
+            assert desk._prompt() == "take it over from bea? yes/no> "
+            assert desk._do_or_keep(answer)
+            assert desk._prompt() == "parcel-1> "
+            assert client.status("parcel-1").claim.claimant == "bea"
+        assert shown.count("bea keeps it") == 3
+        # Another person has it by the time of the yes: that person is named.
+        assert desk._do_or_keep("/take she went home")
+        client.claim_turn("parcel-1", "desk", claimant="cem", take_over=True)
+        desk._look_at_conversation()
+        assert desk._do_or_keep("yes")
+        assert desk._prompt() == "take it over from cem? yes/no> "
+        assert desk._do_or_keep("Y")
+        assert client.status("parcel-1").claim.claimant == "tom"
+        # Twice does no harm: it is this person's already.
+        assert desk._do_or_keep("/take")
+        assert desk._prompt() == "parcel-1> "
+        claims = client.list_events_page(session_id="parcel-1", kinds=["claimed"]).records
+        assert "she went home" in [each.event.claimed.reason for each in claims]
+
+
+def test_text_waits_for_its_conversation_and_a_slip_does_not_come_back(server, user):
+    """The line for /open is empty; the text comes back with the conversation that it is for."""
+    for session_id in ("parcel-1", "parcel-2"):
+        write(user, session_id, "My parcel is lost")
+    kept, shown = [], []
+    with Admin(server.address, timeout=30) as client:
+        desk = OpenDesk(client, "desk", "bea", typed(shown, kept))
+        desk._look_at_list(is_first=True)
+        for slip in ("/take", "/lst", "/open 7", "/give", "/done"):
+            assert not desk._do_or_keep(slip)
+        assert not desk._do_or_keep("It comes tomorrow.")
+        assert desk._do_or_keep("/list")
+        assert kept == []
+        assert desk._do_or_keep("/open 1")
+        assert kept == ["It comes tomorrow."]
+        assert desk._do_or_keep("It comes tomorrow.")
+        # Nothing waits now: what to do instead is said.
+        assert not desk._do_or_keep("/done")
+        assert shown[-1].endswith(
+            "with the next message you can do this, and /release leaves it to others"
+        )
+        # A text that a colleague's claim refuses is not offered in another conversation.
+        client.claim_turn("parcel-1", "desk", claimant="cem", take_over=True)
+        desk._look_at_conversation()
+        assert not desk._do_or_keep("It is at your door.")
+        assert desk._do_or_keep("/open 2")
+        assert kept == ["It comes tomorrow."]
+        assert desk._do_or_keep("/open parcel-1")
+        assert kept == ["It comes tomorrow."]
+        assert desk._do_or_keep("/take")
+        assert desk._do_or_keep("yes")
+        assert kept == ["It comes tomorrow.", "It is at your door."]
+        # A mistyped command with a text comes back at once.
+        assert not desk._do_or_keep("/nte The carrier has it.")
+        assert kept[-1] == "/nte The carrier has it."
+
+
+def test_a_person_without_a_name_learns_the_option(server, user):
+    """The service asks for a claimant; the command has --as for it."""
+    write(user, "parcel-1", "My parcel is lost")
+    shown = []
+    with Admin(server.address, timeout=30) as client:
+        desk = OpenDesk(client, "desk", "", typed(shown, []))
+        desk._look_at_list(is_first=True)
+        for line in ("/open 1", "/take", "/note The carrier has it."):
+            assert not desk._do_or_keep(line)
+            assert shown[-1] == "this server has no sign-in: say who you are with --as NAME"
 
 
 def test_text_stays_while_the_server_is_away(server, user):
@@ -247,7 +340,7 @@ def test_user_of_the_chat_reads_what_a_person_writes(tmp_path):
 def test_text_whose_answer_was_lost_is_not_shown_twice(server, user, monkeypatch):
     """Entered again, it goes out under the id that it had; also if it had been stored."""
     shown = []
-    lines = SimpleNamespace(show=lambda *each: shown.extend(map(str, each)), keep=shown.append)
+    lines = typed(shown, shown)
     write(user, "parcel-1", "My parcel is lost")
     with Admin(server.address, timeout=30) as client:
         desk = OpenDesk(client, "desk", "bea", lines)
