@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pydantic_ai", reason="needs pydantic-ai: make test-integrations")
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, ApprovalRequired, RunContext, Tool
+from pydantic_ai import Agent, ApprovalRequired, ModelRetry, RunContext, Tool
 from pydantic_ai.exceptions import UsageLimitExceeded
 from pydantic_ai.messages import (
     BinaryContent,
@@ -28,7 +28,17 @@ from clients.python.examples.tax_talk import CallTool
 from tests.integrations.approval_stories import *  # noqa: F403 - as stories
 from tests.integrations.approval_stories import desk, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
-from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
+from tests.integrations.stories import (
+    ANA,
+    QUESTION,
+    RULES,
+    Program,
+    Say,
+    Script,
+    Seen,
+    Show,
+    transfer,
+)
 from tests.integrations.worker_stories import *  # noqa: F403 - as stories
 
 NAMES = {agent_id: agent_id for agent_id in RULES} | {
@@ -156,6 +166,81 @@ def test_structured_output_is_the_text_of_the_answer(client, session):
     routed = RoutedAgents(client, [*(a for a in agents if a.name != "invoices"), desk])
     client.set_active_agent(session, "invoices", user_id="ana")
     assert routed.run_sync("how much?", session_id=session, **ANA).text == '{"euros":5}'
+
+
+def test_what_an_output_function_makes_is_the_answer(client, session):
+    """The model calls it in place of an answer: its text is not the model's."""
+
+    def look_up(number: str) -> str:
+        """Answer with the state of an invoice."""
+        return f"{number} is paid"
+
+    script = Script(invoices=lambda _: CallTool("final_result", {"number": "F-1"}))
+    desk = Agent(model_of("invoices", script), name="invoices", output_type=look_up)
+    client.set_active_agent(session, "invoices", user_id="ana")
+    run = RoutedAgents(client, [desk]).run_sync("F-1?", session_id=session, **ANA)
+    assert run.text == "F-1 is paid"
+
+
+def _strict(agent_id, script, **more):
+    """Return an agent whose answers must be polite, and all that its validator got."""
+    agent = Agent(model_of(agent_id, script), name=NAMES[agent_id], **more)
+    checked = []
+
+    @agent.output_validator
+    def polite(output: str) -> str:
+        checked.append(output)
+        if not output.startswith("Please"):
+            raise ModelRetry("be polite")
+        return f"{output}."
+
+    return agent, checked
+
+
+async def test_output_validators_check_answers_and_nothing_else(either_client, client, session):
+    """The model tries again; a transfer and a question end the run without them."""
+
+    def rule(seen):
+        if "invoice" in seen.user_text:
+            return transfer("invoices")
+        if "VAT" in seen.user_text:
+            return CallTool("ask_user", {"question": QUESTION})
+        return Say("Please wait") if len(script.of("coordinator")) % 2 == 0 else Say("Wait")
+
+    script = Script(coordinator=rule)
+    strict, checked = _strict("coordinator", script)
+    routed = RoutedAgents(either_client, [strict, *agents_of(script)[1:]])
+    run = await routed.run("hello", session_id=session, **ANA)
+    assert (run.text, checked) == ("Please wait.", ["Wait", "Please wait"])
+    stream = routed.stream("VAT?", session_id=session, **ANA)
+    assert [event async for event in stream]
+    assert stream.run.text == QUESTION
+    handed = await routed.run("the invoice", session_id=session, **ANA)
+    assert (handed.agent_id, handed.text) == ("invoices", "the secret of the invoice desk")
+    assert len(checked) == 2
+    # The program's agent is as it was.
+    assert (await strict.run("hello", model=TestModel(custom_output_text="Please"))).output
+
+
+def test_output_validators_do_not_get_a_request_for_approval(client, session, tmp_path):
+    """They get the answer after the decision."""
+    script = Script(
+        invoices=lambda seen: (
+            Say(f"Please: {seen.tool_output}")
+            if seen.tool_output
+            else CallTool("refund", {"amount": "10", "account": "DE-7"})
+        )
+    )
+    refund = Tool(refund_into(tmp_path), requires_approval=True)
+    strict, checked = _strict("invoices", script, tools=[refund])
+    kept = FileKeptRuns(tmp_path / "runs")
+    routed = RoutedAgents(client, [strict], kept_runs=kept)
+    client.set_active_agent(session, "invoices", user_id="ana")
+    asked = routed.run_sync("refund 10", session_id=session, **ANA)
+    assert checked == []
+    done = routed.decide_sync(asked.approval, "APPROVE", user_id="ana")
+    assert (done.text, checked) == ("Please: refunded 10.", ["Please: refunded 10"])
+    assert refunds(tmp_path) == ["10 to DE-7"]
 
 
 def test_agent_without_a_name_is_refused(client):

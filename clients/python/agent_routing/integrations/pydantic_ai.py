@@ -13,6 +13,7 @@ hands over; the next agent's run follows in the same turn.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ class RoutedAgents(RoutedRuns):
     wait for an approval; default: a folder of this user on this machine (FileKeptRuns). The
     methods' options= override run_options.
 
-    An agent with output validators cannot be run: Pydantic AI then takes no other output type.
+    Output validators get an agent's own outputs, and not the end of a run by a tool of the adapter
+    or for an approval.
     """
 
     def __init__(
@@ -105,15 +107,18 @@ class RoutedAgents(RoutedRuns):
 
     async def _agent_run(self, run: Segment) -> AgentRunResult[Any]:
         assert isinstance(run, _AgentRun)
-        return await self._agents[run.name].run(**run.arguments)
+        agent, arguments = _runnable(self._agents[run.name], run.arguments)
+        return await agent.run(**arguments)
 
     def _agent_run_blocking(self, run: Segment) -> AgentRunResult[Any]:
         assert isinstance(run, _AgentRun)
-        return self._agents[run.name].run_sync(**run.arguments)
+        agent, arguments = _runnable(self._agents[run.name], run.arguments)
+        return agent.run_sync(**arguments)
 
     async def _agent_stream(self, run: Segment, came_to: CameTo) -> AsyncIterator[Any]:
         assert isinstance(run, _AgentRun)
-        async with self._agents[run.name].run_stream_events(**run.arguments) as events:
+        agent, arguments = _runnable(self._agents[run.name], run.arguments)
+        async with agent.run_stream_events(**arguments) as events:
             async for event in events:
                 if isinstance(event, AgentRunResultEvent):
                     came_to(event.result)
@@ -250,6 +255,24 @@ class RoutedAgents(RoutedRuns):
         )
 
 
+def _runnable(
+    agent: Agent[Any, Any], arguments: Mapping[str, Any]
+) -> tuple[Agent[Any, Any], dict[str, Any]]:
+    """Return an agent that takes the output types of a run, and the other arguments.
+
+    Pydantic AI takes none for a run of an agent with output validators, as they might not expect
+    them. The only one added is the end of a run by a deferred call, and they do not get that.
+    """
+    given = dict(arguments)
+    if not getattr(agent, "_output_validators", ()):
+        return agent, given
+    shape: Agent[Any, Any] = Agent(output_type=given.pop("output_type"))
+    wider = copy.copy(agent)
+    for part in ("_output_type", "_output_schema", "_output_toolset"):
+        setattr(wider, part, getattr(shape, part))
+    return wider, given
+
+
 @dataclass
 class _RecordedSteps(AbstractCapability[Any]):
     """Records a run's tool calls as steps of the turn."""
@@ -381,6 +404,7 @@ def _said(result: AgentRunResult[Any], turn: RoutedTurn) -> Said:
                     made = part.content
                     turn.report.add_item(content.data_item(made.data, made.media_type))
     output = result.output
-    if turn.is_ended or isinstance(output, (str, DeferredToolRequests)):
+    if turn.is_ended or isinstance(output, DeferredToolRequests):
         return Said("".join(last), result)
-    return Said(agent_tools.as_text(output), result)
+    # Output functions and validators may have made another text than the model's.
+    return Said(output if isinstance(output, str) else agent_tools.as_text(output), result)
