@@ -20,7 +20,7 @@ from typing import Final
 import typer
 
 from agent_routing import Client, RetryPolicy, RoutingError
-from agent_routing.v1.agent_pb2 import AGENT_KIND_SYSTEM
+from agent_routing.v1.agent_pb2 import AGENT_KIND_HUMAN, AGENT_KIND_SYSTEM
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse, StatusResponse
 from routing_service.cli.chat_screen import JsonScreen, Screen, TextScreen
@@ -40,6 +40,8 @@ from routing_service.cli.conversation import (
 )
 from routing_service.cli.credentials import given
 from routing_service.cli.embedded_server import leave_by_interrupt, server_in_thread
+from routing_service.cli.example_files import EXAMPLES as EXAMPLE_NAMES
+from routing_service.cli.example_files import example_file
 from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed, call_failed
 from routing_service.cli.stand_in_agents import StandInAgents
 from routing_service.cli.typed_lines import TypedLines
@@ -103,7 +105,8 @@ def run_chat(options: ChatOptions) -> None:
             agents, title = _agents(options, story, known)
             screen: Screen = JsonScreen() if options.as_json else TextScreen(options.width)
             conversation = Conversation(client, agents, _speaker(options, story))
-            went_well = _converse(conversation, screen, title, story)
+            hint = "" if options.target else _how_to_be_a_person(known, target)
+            went_well = _converse(conversation, screen, title, hint, story)
     except SettingsInvalid as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
     except (RegistryFileError, StoreError, ListenFailed) as error:
@@ -118,8 +121,13 @@ def _check(options: ChatOptions) -> None:
         raise typer.BadParameter("--target has a registry and a store; leave out --agents, --store")
     if options.agents and (options.example or options.story):
         raise typer.BadParameter("--agents names a registry of your own; leave out the example")
-    if options.example and options.example not in EXAMPLES:
-        raise typer.BadParameter(f'no example "{options.example}"; there are {", ".join(EXAMPLES)}')
+    if options.example and options.example not in EXAMPLE_NAMES:
+        names = ", ".join(EXAMPLE_NAMES)
+        raise typer.BadParameter(f'no example "{options.example}"; there are {names}')
+    if options.target and options.example and options.example not in EXAMPLES:
+        raise typer.BadParameter(
+            f'"{options.example}" has no scripted agents to bring; leave out the example'
+        )
     if options.story and options.story not in STORIES:
         raise typer.BadParameter(f'no story "{options.story}"; there are {", ".join(STORIES)}')
     if options.story and options.example not in ("", STORIES[options.story].example):
@@ -133,8 +141,8 @@ def _server(options: ChatOptions, story: Story | None) -> Iterator[str]:
     if options.target:
         yield options.target
         return
-    example = EXAMPLES[story.example if story else options.example or EXAMPLE_DEFAULT]
-    with server_in_thread(options.agents or example.registry_path, options.store) as target:
+    name = story.example if story else options.example or EXAMPLE_DEFAULT
+    with server_in_thread(options.agents or example_file(name), options.store) as target:
         yield target
 
 
@@ -150,6 +158,9 @@ def _agents(
     """Return the agents and the title: scripted agents if there are scripts, else stand-ins."""
     ids = {agent.agent_id for agent in known.agents if agent.kind != AGENT_KIND_SYSTEM}
     wanted = story.example if story else options.example
+    if wanted not in EXAMPLES:
+        # One without scripts, on the chat's own server.
+        wanted = ""
     chosen: Example | None = None
     for example in EXAMPLES.values():
         if ids <= set(example.make_agents().agent_ids) and wanted in ("", example.name):
@@ -197,11 +208,26 @@ def _terminal_locale() -> str:
     return "en" if language in ("", "C", "POSIX") else language.replace("_", "-")
 
 
-def _converse(conversation: Conversation, screen: Screen, title: str, story: Story | None) -> bool:
+def _how_to_be_a_person(known: ListAgentsResponse, target: str) -> str:
+    """Return what another terminal needs for the chat's own server, "" if no agent is a person."""
+    for agent in known.agents:
+        if agent.kind == AGENT_KIND_HUMAN:
+            command = f"agent-routing desk open {agent.agent_id} --as NAME --target {target}"
+            return (
+                f"{agent.display_name} has people. To be one, type in another terminal:\n{command}"
+            )
+    return ""
+
+
+def _converse(
+    conversation: Conversation, screen: Screen, title: str, hint: str, story: Story | None
+) -> bool:
     """Talk until the input ends; return whether everything went as expected."""
     speaker = conversation.speaker
     _take_any_bytes()
     screen.opened(title, f"Session {speaker.session_id}, user {speaker.user_id}")
+    if hint:
+        screen.noted(hint)
     try:
         if story is not None:
             return _play(conversation, screen, story)

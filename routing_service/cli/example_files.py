@@ -11,7 +11,17 @@ from typing import Final
 
 import typer
 
-EXAMPLES: Final = ("tax", "tutor", "budget", "erp", "erp_topics", "erp_swarm", "platform")
+EXAMPLES: Final = (
+    "tax",
+    "tutor",
+    "budget",
+    "erp",
+    "erp_topics",
+    "erp_swarm",
+    "platform",
+    "helpdesk",
+)
+"""The agents of "helpdesk" have no scripts: in the chat, stand-ins answer, and a person."""
 
 
 def example_file(name: str) -> Path:

@@ -266,6 +266,19 @@ def test_stand_in_of_a_specialist_keeps_what_it_gets():
     assert STAND_INS.answer(AgentTurn("new", "hi")).text == "[new] I got: hi"
 
 
+def test_example_with_a_person_says_how_to_be_one(run):
+    """Its agents have no scripts; the person needs the address of the chat's own server."""
+    code, out, err = run("chat", "--example", "helpdesk", lines=["/agent desk my parcel is lost"])
+    assert (code, err) == (0, "")
+    assert "3 agents, registry 1; stand-ins answer" in out
+    assert "Help desk has people. To be one, type in another terminal:\n" in out
+    assert re.search(
+        r"^agent-routing desk open desk --as NAME --target 127\.0\.0\.1:\d+$", out, re.MULTILINE
+    )
+    assert "Help desk has people, who answer in time" in out
+    assert "in another terminal" not in run("chat", "--example", "tax", lines=["hi"])[1]
+
+
 # A running server
 
 
@@ -422,6 +435,7 @@ def asked(**changes):
         (("--story", "novel"), 'no story "novel"; there are tax,'),
         (("--story", "tutor", "--example", "tax"), 'story "tutor" is of the example "tutor"'),
         (("--agents", "a.yaml", "--example", "tax"), "leave out the example"),
+        (("--target", "127.0.0.1:1", "--example", "helpdesk"), "leave out the example"),
         (("--target", "127.0.0.1:1", "--agents", "a.yaml"), "leave out --agents, --store"),
     ],
 )

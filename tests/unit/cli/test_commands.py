@@ -15,6 +15,8 @@ from routing_service.cli import main
 from routing_service.cli.app import COMMANDS as TABLE
 from routing_service.cli.app import load_command
 from routing_service.cli.embedded_server import server_in_thread
+from routing_service.cli.example_files import EXAMPLES as EXAMPLE_NAMES
+from routing_service.cli.example_files import example_file
 from routing_service.examples import EXAMPLES
 from routing_service.settings.settings import SETTINGS
 
@@ -469,12 +471,14 @@ def test_serve_without_a_registry_says_how_to_name_one(run):
     assert "--agents" in err
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_serve_has_every_example_by_name(run, name):
     """From the wheel alone: no path to a file."""
     code, out, err = run("serve", "--example", name, "--explain")
     assert (code, err) == (0, "")
-    assert f"agents = '{EXAMPLES[name].registry_path}'  (flag --agents)" in out
+    assert f"agents = '{example_file(name)}'  (flag --agents)" in out
+    assert name not in EXAMPLES or example_file(name) == EXAMPLES[name].registry_path
+    assert set(EXAMPLES) < set(EXAMPLE_NAMES)
 
 
 @pytest.mark.parametrize(
