@@ -1,6 +1,6 @@
 """A remote agent, of the reference SDK's own server classes, in a process of its own.
 
-    python tests/integrations/a2a_server.py PORT STREAMING COUNT_FILE
+    python tests/integrations/a2a_server.py PORT STREAMING PROTOCOL COUNT_FILE
 
 What it does is what the message says. Each run of it adds a line to the file.
 """
@@ -74,6 +74,13 @@ class Planner(AgentExecutor):
                 await asyncio.sleep(4)
                 await updater.add_artifact([new_text_part("A slow plan")], name="plan")
                 await updater.complete()
+            case "word by word":
+                await updater.start_work()
+                for number, word in enumerate(("Take ", "the ", "train.")):
+                    part = [new_text_part(word)]
+                    await updater.add_artifact(part, artifact_id="plan", append=number > 0)
+                await updater.add_artifact([new_text_part("It leaves at 8.")])
+                await updater.complete()
             case _:
                 await updater.start_work()
                 picture = new_raw_part(b"PNG", media_type="image/png")
@@ -88,9 +95,9 @@ class Planner(AgentExecutor):
 
 def main():
     """Serve until the process is killed."""
-    port, streaming, counts = sys.argv[1:]
+    port, streaming, protocol, counts = sys.argv[1:]
     url = f"http://127.0.0.1:{port}/"
-    interface = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="1.0")
+    interface = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=protocol)
     card = AgentCard(
         name="Planner",
         description="Plans journeys.",
@@ -104,7 +111,8 @@ def main():
     handler = DefaultRequestHandler(
         agent_executor=Planner(Path(counts)), task_store=InMemoryTaskStore(), agent_card=card
     )
-    routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")]
+    calls = create_jsonrpc_routes(handler, "/", enable_v0_3_compat=protocol == "0.3")
+    routes = [*create_agent_card_routes(card), *calls]
     uvicorn.run(Starlette(routes=routes), host="127.0.0.1", port=int(port), log_level="warning")
 
 

@@ -34,13 +34,19 @@ HERE = Path(__file__).parent
 class Remote:
     """A remote agent in a process of its own, on a port that stays the same over restarts."""
 
-    def __init__(self, folder, streaming):
+    def __init__(self, folder, streaming, protocol="1.0"):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
         self._counts = folder / f"runs-{streaming}"
-        self._command = [sys.executable, str(HERE / "a2a_server.py"), str(port), streaming]
+        self._command = [
+            sys.executable,
+            str(HERE / "a2a_server.py"),
+            str(port),
+            streaming,
+            protocol,
+        ]
         self._process = None
 
     def start(self):
@@ -235,6 +241,30 @@ def test_a_remote_service_that_is_away_is_a_failed_attempt(routing, client, sess
         asked = client.ask("hello", session_id=session, user_id="ana", request_id=routed.request_id)
     remote.kill()
     assert asked.text == "Hello World"
+
+
+def test_an_artifact_that_came_word_by_word_is_one_text(routing, remote, client, session):
+    """The pieces of an artifact belong together; two artifacts are two paragraphs."""
+    with worker(routing, remote):
+        done = client.ask("word by word", session_id=f"{session}-{remote.url}", user_id="ana")
+    assert done.text == "Take the train.\n\nIt leaves at 8."
+
+
+@pytest.mark.parametrize("streaming", ["streaming", "polling"])
+def test_remote_agents_of_protocol_0_3_go_on_too(routing, tmp_path, client, session, streaming):
+    """The version that most agents speak: it cannot list tasks, so messages are sent at once."""
+    old = Remote(tmp_path, streaming, "0.3")
+    old.start()
+    try:
+        with worker(routing, old):
+            asked = client.ask("plan a journey", session_id=session, user_id="ana")
+            assert asked.text == "Where to?"
+            assert last_turn(client, session)[1] == "FOLLOW_UP"
+            done = client.ask("to Rome", session_id=session, user_id="ana")
+        assert done.text == "Done, in the task before."
+        assert last_turn(client, session)[1] == "COMPLETE"
+    finally:
+        old.kill()
 
 
 def test_the_outcome_of_a_completed_task_can_be_chosen():

@@ -174,9 +174,9 @@ class RemoteAgent:
         )
         try:
             listed = await remote.list_tasks(request)
-        except (A2AError, A2AClientError) as error:
+        except (A2AError, A2AClientError, NotImplementedError) as error:
             # Services before version 1.0 of the protocol cannot list tasks: the message is sent
-            # again.
+            # again. The SDK's client knows that without asking (NotImplementedError).
             _log.debug("remote_tasks_not_listed url=%s error=%s", self._url, error)
             return None
         for task in listed.tasks:
@@ -259,7 +259,8 @@ def _answer_of_task(task: Task, completed: Outcome) -> Answer:
         case _:
             outcome = outcomes.failure(f"the remote task ended as {_name(state)}")
     text = _text(task.status.message.parts)
-    made = _text(part for artifact in task.artifacts for part in artifact.parts)
+    # An artifact may come in pieces, each of which is a part of it.
+    made = "\n\n".join(filter(None, (_text(each.parts, "") for each in task.artifacts)))
     return Answer(
         text or made,
         outcome,
@@ -288,9 +289,9 @@ def _items(parts: Iterable[Part], *, with_text: bool) -> Iterator[Item]:
                 yield text_item(text, part.media_type or "application/json")
 
 
-def _text(parts: Iterable[Part]) -> str:
-    """Return the text of parts, with an empty line between two."""
-    return "\n\n".join(part.text for part in parts if part.WhichOneof("content") == "text")
+def _text(parts: Iterable[Part], between: str = "\n\n") -> str:
+    """Return the text of parts. between: two of them."""
+    return between.join(part.text for part in parts if part.WhichOneof("content") == "text")
 
 
 def _step(context_id: str, task_id: str, state: str) -> Any:
