@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import sys
 import time
 from contextlib import asynccontextmanager
@@ -500,3 +501,21 @@ async def test_steps_that_do_not_fit_into_an_answer_do_not_cost_it(office, clien
     names = [step.name for step in asked.turns[0].steps]
     assert names == [f"step {number}" for number in range(len(names))]
     assert len(names) > 10
+
+
+async def test_a_worker_says_once_that_the_service_is_away_and_when_it_is_back(tmp_path, caplog):
+    """With a wrong port it was silent for ever."""
+
+    async def logged(event):
+        async with asyncio.timeout(60):
+            while event not in caplog.text:  # noqa: ASYNC110 - the log is no event
+                await asyncio.sleep(0.05)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    async with serving_turns(front_and_vat(address)):
+        await logged(f"service_away target={address}, trying on: ")
+        async with serving(tmp_path, OFFICE, listen=address):
+            await logged(f"service_back target={address}")
+    assert caplog.text.count("service_away") == 1

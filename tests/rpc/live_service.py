@@ -466,7 +466,7 @@ async def serving(
     clock = clock or Clock()
     observer = Observer(counts)
     # With a test clock, the test decides when time-driven work runs.
-    settings = {"expiry_sweep": False} | settings
+    settings = {"expiry_sweep": False, "listen": "127.0.0.1:0"} | settings
     opened: list[Store] = []
 
     async def opener(url: str) -> Store:
@@ -475,7 +475,6 @@ async def serving(
 
     server = await RoutingServer.start(
         Settings(
-            listen="127.0.0.1:0",
             store=store or f"sqlite:///{folder / 'routing.db'}",
             agents=str(path),
             **settings,

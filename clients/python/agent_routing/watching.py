@@ -49,6 +49,11 @@ class Reconnecting:
         self._away_since_s: float | None = None
         self._attempts = 0
 
+    @property
+    def attempts(self) -> int:
+        """Connections since the last sign of life."""
+        return self._attempts
+
     def connecting(self) -> None:
         """Count a connection."""
         self._attempts += 1

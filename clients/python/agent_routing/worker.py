@@ -77,6 +77,9 @@ FAILED_MESSAGE: Final = "the agent failed"
 """What the history says of a turn whose function raised each time. The log has the error."""
 
 _FOREVER_S: Final = 10.0 * 365 * 24 * 3600
+_AWAY_ATTEMPTS: Final = 3
+"""So many connections fail before it is said: a broken one alone is mended by the next."""
+
 _WORKER_ID_CHARS_MAX: Final = 128
 
 _log: Final = logging.getLogger("agent_routing.worker")
@@ -301,6 +304,8 @@ class Worker:
             history_turns=self._history_turns,
         )
         again = Reconnecting(client._settings, "WatchInbox", _FOREVER_S)  # noqa: SLF001 - one package
+        target = client._settings.target  # noqa: SLF001 - as above
+        is_away = False
         while True:
             again.connecting()
             stream = await client._watch_inbox(request)  # noqa: SLF001 - as above
@@ -308,6 +313,9 @@ class Worker:
             try:
                 async for message in stream:
                     again.alive()
+                    if is_away:
+                        is_away = False
+                        _log.warning("service_back target=%s", target)
                     if message.HasField("heartbeat"):
                         request.resume_token = message.heartbeat.resume_token
                     elif message.HasField("item"):
@@ -316,7 +324,14 @@ class Worker:
                 failed = ended
             finally:
                 stream.cancel()
-            await asyncio.sleep(again.wait_after(failed))
+            wait_s = again.wait_after(failed)
+            if again.attempts == _AWAY_ATTEMPTS:
+                is_away = True
+                why = "the stream ended"
+                if isinstance(failed, grpc.aio.AioRpcError):
+                    why = failed.details() or failed.code().name
+                _log.warning("service_away target=%s, trying on: %s", target, why)
+            await asyncio.sleep(wait_s)
 
     def _begin(self, client: AsyncClient, item: pb.InboxItem) -> None:
         if item.lease_token in self._running:
