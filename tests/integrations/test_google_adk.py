@@ -13,7 +13,7 @@ from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
-from google.adk.tools import FunctionTool, ToolContext, exit_loop
+from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext, exit_loop
 from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 
@@ -21,7 +21,7 @@ from agent_routing import errors
 from agent_routing.integrations.google_adk import REQUEST_KEY, RoutedRunner
 from clients.python.examples.tax_talk import CallTool
 from tests.integrations.approval_stories import *  # noqa: F403 - as stories
-from tests.integrations.approval_stories import refund_into
+from tests.integrations.approval_stories import desk, refund_into, refunds
 from tests.integrations.stories import *  # noqa: F403 - the tests that every adapter passes
 from tests.integrations.stories import ANA, RULES, Program, Say, Script, Seen, Show
 from tests.integrations.worker_stories import *  # noqa: F403 - as stories
@@ -238,6 +238,87 @@ async def test_steps_of_an_agent_are_one_answer(client, session, kind, answer):
     assert "ask_user" not in script.of("writer")[0].tools
     # The past has the answers, and not the steps.
     assert ("assistant", answer) in script.of("writer")[-1].messages
+
+
+def _clerk(place, *, kind=LongRunningFunctionTool, first=True):
+    """Return a tool that begins a refund, about which a person decides later."""
+    begin = refund_into(place)
+
+    def refund(amount: str, account: str):
+        """Ask the accountants for a refund."""
+        begun = begin(amount, account)
+        return {"status": "pending", "ticket": begun} if first else None
+
+    return kind(refund)
+
+
+def _asking(client, place, script, **more):
+    """Return an adapter whose invoice desk has that tool; the sessions are in a file."""
+    tool = _clerk(place, **{key: more.pop(key) for key in ("kind", "first") if key in more})
+    sessions = SqliteSessionService(str(place / "sessions.db"))
+    runner = runner_of(tree_of(script, invoices={"tools": [tool]}), sessions)
+    return RoutedRunner(client, runner, long_running=["refund"], **more)
+
+
+def _waiting_desk(seen):
+    """The invoice desk: it says that it waits, until it reads the decision."""
+    return Say("I have asked.") if "pending" in seen.tool_output else desk(seen)
+
+
+@pytest.mark.parametrize("kind", [LongRunningFunctionTool, FunctionTool])
+def test_later_result_of_a_long_running_tool_is_a_decision(client, session, tmp_path, kind):
+    """Decided by another process: the model reads the result in the place of the first one."""
+    client.set_active_agent(session, "invoices", user_id="ana")
+    asking = _asking(client, tmp_path, Script(invoices=_waiting_desk), kind=kind)
+    asked = asking.run_sync("refund 10", session_id=session, **ANA)
+    assert asked.text == "I have asked."
+    assert asked.approval.prompt == "refund: amount: 10, account: DE-7"
+    script = Script(invoices=_waiting_desk)
+    other = _asking(client, tmp_path, script, kind=kind)
+    done = other.decide_sync(asked.approval, "REJECT", user_id="ana", comment="too late")
+    for part in ("'status': 'rejected'", "'ticket': 'refunded 10'", "'comment': 'too late'"):
+        assert part in done.text
+    (seen,) = script.of("invoices")
+    assert "I have asked." not in str(seen.messages)
+    assert refunds(tmp_path) == ["10 to DE-7"]
+    assert other.decide_sync(asked.approval, "REJECT", user_id="ana", comment="too late").text == (
+        done.text
+    )
+    # The past has both answers.
+    after = other.run_sync("thanks", session_id=session, **ANA)
+    assert after.approval is None
+    assert ("assistant", done.text) in script.of("invoices")[-1].messages
+
+
+def test_several_long_running_tools_are_decided_one_by_one(client, session, tmp_path):
+    """A tool without a first result ends the run at once; the program words the result."""
+    client.set_active_agent(session, "invoices", user_id="ana")
+
+    def word(name, first, decided):
+        return {"said": f"{name} {dict(first)} {decided.is_approved}"}
+
+    script = Script(invoices=desk)
+    routed = _asking(client, tmp_path, script, first=False, later_result=word)
+    first = routed.run_sync("refund 10 and 20", session_id=session, **ANA)
+    assert len(script.of("invoices")) == 1
+    second = routed.decide_sync(first.approval, "APPROVE", user_id="ana")
+    assert "amount: 20" in second.approval.prompt
+    done = routed.decide_sync(second.approval, "REJECT", user_id="ana")
+    assert "refund {} False" in done.text
+    assert done.approval is None
+    assert refunds(tmp_path) == ["10 to DE-7", "20 to DE-7"]
+
+
+def test_long_running_tool_does_not_begin_where_it_could_not_wait(client, session, tmp_path):
+    """The user writes instead of deciding: the model reads why, and the request stays."""
+    client.set_active_agent(session, "invoices", user_id="ana")
+    routed = _asking(client, tmp_path, Script(invoices=_waiting_desk))
+    asked = routed.run_sync("refund 10", session_id=session, **ANA)
+    written = routed.run_sync("refund 20 then", session_id=session, **ANA)
+    assert "has not been decided yet" in written.text
+    assert refunds(tmp_path) == ["10 to DE-7"]
+    done = routed.decide_sync(asked.approval, "APPROVE", user_id="ana")
+    assert "approved" in done.text
 
 
 async def test_agent_that_wants_no_history_gets_none(client, session):

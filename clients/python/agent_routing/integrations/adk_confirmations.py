@@ -1,4 +1,4 @@
-"""Google ADK's tool confirmations, as requests for approval.
+"""Google ADK's tool confirmations and long-running tools, as requests for approval.
 
 Owns how they are found among a session's events, and how a decision reaches ADK. Rule: the session
 service keeps everything, so that any process can continue.
@@ -6,8 +6,9 @@ service keeps everything, so that any process can continue.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from google.adk.events import Event
 from google.genai import types
@@ -28,21 +29,50 @@ _GENERATED_HINT: Final = "by responding with a FunctionResponse"
 """Part of ADK's hint for tools that give none; it is for programs, not for people."""
 
 
+LaterResult: TypeAlias = Callable[[str, Mapping[str, Any], Decided], dict[str, Any]]
+"""Returns the result of a long-running tool: of its name, its first result and the decision."""
+
+
+def default_later_result(_name: str, first: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+    """Return the first result with the decision as its status, and the comment if there is one."""
+    status = {"status": "approved" if decided.is_approved else "rejected"}
+    comment = {"comment": decided.comment} if decided.comment else {}
+    return {**first, **status, **comment}
+
+
+@dataclass(frozen=True, slots=True)
+class LongRunning:
+    """The long-running tools whose calls wait for a decision, and how its result is made."""
+
+    names: frozenset[str] = frozenset()
+    later_result: LaterResult = default_later_result
+
+
 class Confirmations:
     """The confirmations that runs asked for. events: of a session. requests: of the runs."""
 
-    def __init__(self, events: Iterable[Event], requests: Container[str]) -> None:
+    def __init__(
+        self, events: Iterable[Event], requests: Container[str], long_running: LongRunning
+    ) -> None:
+        self._long_running = long_running
         self._calls: list[types.FunctionCall] = []
         self._responses: dict[str, dict[str, Any]] = {}
+        self._first: dict[str | None, Mapping[str, Any]] = {}
         answered: set[str | None] = set()
         for event in events:
             metadata = event.custom_metadata or {}
             if event.author == "user":
                 answered.update(each.id for each in event.get_function_responses())
             elif metadata.get(REQUEST_KEY) in requests:
-                self._calls += [each for each in event.get_function_calls() if each.name == CONFIRM]
+                self._calls += [each for each in event.get_function_calls() if self._waits(each)]
+                self._first |= {
+                    each.id: each.response or {} for each in event.get_function_responses()
+                }
                 self._responses |= metadata.get(_DECISION_KEY, {})
         self._open = [call for call in self._calls if call.id not in answered]
+
+    def _waits(self, call: types.FunctionCall) -> bool:
+        return call.name == CONFIRM or call.name in self._long_running.names
 
     def ask_first(self, turn: RoutedTurn) -> None:
         """End a turn with the first confirmation that is not decided, if there is one."""
@@ -68,7 +98,7 @@ class Confirmations:
                 " taken up, or the processes do not share a session service"
             )
         call_id = waiting[0].id or ""
-        self._responses[call_id] = _response(waiting[0], decided)
+        self._responses[call_id] = self._response(waiting[0], decided)
         if len(waiting) > 1:
             metadata = {REQUEST_KEY: turn.key, _DECISION_KEY: {call_id: self._responses[call_id]}}
             await append(Event(author=agent_name, custom_metadata=metadata))
@@ -77,12 +107,19 @@ class Confirmations:
         parts = [
             types.Part(
                 function_response=types.FunctionResponse(
-                    id=call.id, name=CONFIRM, response=self._responses[call.id or ""]
+                    id=call.id, name=call.name, response=self._responses[call.id or ""]
                 )
             )
             for call in self._open
         ]
         return types.Content(role="user", parts=parts)
+
+    def _response(self, call: types.FunctionCall, decided: Decided) -> dict[str, Any]:
+        """Return what ADK gets for a decision: a ToolConfirmation, or a tool's later result."""
+        if call.name == CONFIRM:
+            return _confirmation(call, decided)
+        name, first = str(call.name), self._first.get(call.id, {})
+        return self._long_running.later_result(name, first, decided)
 
 
 def run_key(turn: RoutedTurn) -> str:
@@ -92,7 +129,9 @@ def run_key(turn: RoutedTurn) -> str:
 
 
 def _original(call: types.FunctionCall) -> dict[str, Any]:
-    """Return the tool call that a confirmation is for."""
+    """Return the tool call that is to be decided."""
+    if call.name != CONFIRM:
+        return {"name": call.name, "args": call.args}
     return dict((call.args or {}).get("originalFunctionCall") or {})
 
 
@@ -103,7 +142,7 @@ def _prompt(call: types.FunctionCall) -> str:
     return shown if not hint or _GENERATED_HINT in hint else f"{hint} ({shown})"
 
 
-def _response(call: types.FunctionCall, decided: Decided) -> dict[str, Any]:
+def _confirmation(call: types.FunctionCall, decided: Decided) -> dict[str, Any]:
     """Return the ToolConfirmation for a decision: the payload that the tool asked with."""
     asked = (call.args or {}).get("toolConfirmation") or {}
     payload = asked.get("payload")

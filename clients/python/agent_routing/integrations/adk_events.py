@@ -52,27 +52,55 @@ def contents_of_turn(
     """Yield what an agent said and called in this turn, with the results.
 
     keys: the requests of the turn. others: agents whose texts and results it reads as context. Each
-    call has its last result where the first one was: a tool that waited for a confirmation has two.
+    call has its last result where the first one was: a tool that waited for a decision has two.
     """
     name = context.agent_name
-    seen = [
+    events = [
         event
         for event in context.session.events
         if (event.custom_metadata or {}).get(REQUEST_KEY) in keys
-        and (event.author == name or event.author in others)
         and not event.partial
         and event.content
         and event.content.parts
         and _is_of_branch(event, context)
     ]
+    later = _later_results(events)
+    seen = [event for event in events if event.author == name or event.author in others]
     own = [event for event in seen if event.author == name]
-    results = {each.id: each for event in own for each in event.get_function_responses()}
+    results = {each.id: each for event in own for each in event.get_function_responses()} | later
+    called: set[str | None] = set()
     given: set[str | None] = set()
     for event in seen:
-        parts = list(_own_parts(event, results, given) if event.author == name else _told(event))
-        if parts:
-            role = event.content.role if event.author == name else "user"
-            yield types.Content(role=role, parts=parts)
+        if event.author != name:
+            told = list(_told(event))
+            if told:
+                yield types.Content(role="user", parts=told)
+            continue
+        has_tools = event.get_function_calls() or event.get_function_responses()
+        if not has_tools and not called.isdisjoint(later):
+            # What it said while it waited: the result follows its call.
+            continue
+        called.update(each.id for each in event.get_function_calls())
+        if parts := list(_own_parts(event, results, given)):
+            yield types.Content(role=event.content.role, parts=parts)
+    # Of tools that had no first result.
+    if missing := [later[key] for key in later if key in called and key not in given]:
+        yield types.Content(role="user", parts=[_response_part(each) for each in missing])
+
+
+def _later_results(events: Iterable[Event]) -> dict[str | None, types.FunctionResponse]:
+    """Return what long-running tools returned after a decision, by the ids of their calls."""
+    return {
+        each.id: each
+        for event in events
+        if event.author == "user"
+        for each in event.get_function_responses()
+        if each.name != CONFIRM
+    }
+
+
+def _response_part(response: types.FunctionResponse) -> types.Part:
+    return _without_own_id(types.Part(function_response=response))
 
 
 def _own_parts(
@@ -84,17 +112,22 @@ def _own_parts(
         call, result = part.function_call, part.function_response
         if call is not None and call.name == CONFIRM:
             continue
-        own = part.model_copy(deep=True)
-        if result is not None:
-            if result.id is not None and result.id in given:
-                continue
-            given.add(result.id)
-            if result.id is not None:
-                own.function_response = results[result.id].model_copy(deep=True)
-        for each in (own.function_call, own.function_response):
-            if each is not None and (each.id or "").startswith(_OWN_CALL_PREFIX):
-                each.id = None
-        yield own
+        if result is None:
+            yield _without_own_id(part)
+            continue
+        if result.id is not None and result.id in given:
+            continue
+        given.add(result.id)
+        yield _response_part(result if result.id is None else results[result.id])
+
+
+def _without_own_id(part: types.Part) -> types.Part:
+    """Return a copy of a part, without an id that ADK generated."""
+    own = part.model_copy(deep=True)
+    for each in (own.function_call, own.function_response):
+        if each is not None and (each.id or "").startswith(_OWN_CALL_PREFIX):
+            each.id = None
+    return own
 
 
 def _told(event: Event) -> Iterator[types.Part]:

@@ -42,6 +42,9 @@ from agent_routing.integrations import agent_tools, steps
 from agent_routing.integrations.adk_confirmations import (
     REQUEST_KEY,
     Confirmations,
+    LaterResult,
+    LongRunning,
+    default_later_result,
     run_key,
 )
 from agent_routing.integrations.adk_events import authors_of, contents_of_turn, said_by
@@ -63,6 +66,10 @@ class RoutedRunner(RoutedRuns):
     class of the program, which are parts of that agent. run_config: for every run. The methods'
     options= are arguments of Runner.run_async(), such as run_config and state_delta.
 
+    long_running: names of tools whose calls wait for a decision, after their first result.
+    later_result: what such a tool returned in the end, of its name, its first result and the
+    decision; default: the first result with the status approved or rejected, and the comment.
+
     Tool confirmations are requests for approval; the session service keeps them. A missing ADK
     session is created, with the id of the session.
     """
@@ -74,13 +81,16 @@ class RoutedRunner(RoutedRuns):
         *,
         agents: Iterable[str] = (),
         run_config: RunConfig | None = None,
+        long_running: Iterable[str] = (),
+        later_result: LaterResult = default_later_result,
     ) -> None:
         self._tree = {agent.name: agent for agent in _whole_tree(runner.agent)}
         super().__init__(client, tuple(agents) or _conversing(runner.agent))
         self._runner = runner
         self._run_config = run_config or RunConfig()
         self._turns: dict[str, _Running] = {}
-        plugin = _RoutingPlugin(client, self._turns, self._tree)
+        self._long_running = LongRunning(frozenset(long_running), later_result)
+        plugin = _RoutingPlugin(client, self._turns, self._tree, self._long_running)
         self._began_at: dict[str, Runner] = {}
         runner.plugin_manager.register_plugin(plugin)
 
@@ -161,7 +171,7 @@ class RoutedRunner(RoutedRuns):
         session = await self._resume_at(segment)
         if not requests:
             return _user_content(segment.turn)
-        confirmations = Confirmations(session.events, requests)
+        confirmations = Confirmations(session.events, requests, self._long_running)
         return await confirmations.decide(segment.turn, segment.name, self._append_to(session))
 
     def _append_to(self, session: Any) -> Callable[[Event], Awaitable[object]]:
@@ -206,7 +216,7 @@ class RoutedRunner(RoutedRuns):
         names = turn.program.names
         agent = self._tree[names.by_id[turn.holder_id]]
         seen = [event for event in events if not event.partial]
-        Confirmations(seen, (turn.key,)).ask_first(turn)
+        Confirmations(seen, (turn.key,), self._long_running).ask_first(turn)
         own = authors_of(agent)
         for event in seen:
             if event.author in own and event.content:
@@ -245,11 +255,13 @@ class _RoutingPlugin(BasePlugin):
         client: AnyClient,
         turns: Mapping[str, _Running],
         tree: Mapping[str, BaseAgent],
+        long_running: LongRunning,
     ) -> None:
         super().__init__(name="agent_routing")
         self._client = client
         self._turns = turns
         self._tree = tree
+        self._long_running = long_running
         self._began: dict[str, datetime] = {}
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
@@ -286,12 +298,15 @@ class _RoutingPlugin(BasePlugin):
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        """Note the time. A tool that needs a confirmation that it cannot get is not executed."""
+        """Note the time. A tool that needs a decision that it cannot get is not executed."""
         if (running := self._running(tool_context)) is None:
             return None
         self._began[tool_context.function_call_id or ""] = datetime.now(UTC)
         refused = running.turn.no_approval
-        if refused and await tool.check_require_confirmation(tool_args, tool_context):
+        if refused and (
+            tool.name in self._long_running.names
+            or await tool.check_require_confirmation(tool_args, tool_context)
+        ):
             return {"error": refused}
         return None
 
