@@ -3,13 +3,24 @@
 import { AIMessage, type BaseMessage, ToolMessage } from "@langchain/core/messages";
 import type { ToolCall } from "@langchain/core/messages/tool";
 import { tool } from "@langchain/core/tools";
-import { Command, END, type LangGraphRunnableConfig, Send } from "@langchain/langgraph";
+import {
+  Command,
+  END,
+  isGraphInterrupt,
+  type LangGraphRunnableConfig,
+  Send,
+} from "@langchain/langgraph";
 import { ToolNode } from "@langchain/langgraph/prebuilt";
 import { OpenTurn, TURN } from "./graphTurn.js";
 import { complete, followUp, type Outcome } from "./outcomes.js";
 
 /** Tools whose calls are the turn's outcome, and not among its steps. */
 const ENDING_TOOLS: ReadonlySet<string> = new Set(["ask_user", "complete_task", "consult_agent"]);
+
+/** What a model reads whose call would wait in one task with others. */
+const SHARED_TASK =
+  "not executed: this tool waits for an approval, and the calls of one answer run together here, " +
+  "so that none of them can wait; call it again, as the only tool of your answer";
 
 /** A ToolNode whose handoffs the service decides. The model reads why a handoff was refused. */
 export class RoutedToolNode extends ToolNode {
@@ -20,22 +31,26 @@ export class RoutedToolNode extends ToolNode {
   ): Promise<ToolMessage | Command> {
     const turn: unknown = config.configurable?.[TURN];
     if (!(turn instanceof OpenTurn)) return await super.runTool(call, config, state);
+    const alone = isAlone(config, state);
     const run = async () => {
-      const done = await super.runTool(call, config, state);
+      let done: ToolMessage | Command;
+      try {
+        done = await super.runTool(call, config, state);
+      } catch (error) {
+        if (alone || !isGraphInterrupt(error)) throw error;
+        return refused(call, SHARED_TASK);
+      }
       if (targetOf(done) === undefined && !ENDING_TOOLS.has(call.name)) {
         turn.step(call.name, call.args, done instanceof ToolMessage ? done.text : "");
       }
       return done;
     };
-    const calls = isAlone(config, state) ? turn.calls : undefined;
+    const calls = alone ? turn.calls : undefined;
     const result = await (calls ? calls.once(call.id ?? call.name, call.name, run) : run());
     const target = targetOf(result);
     if (target === undefined) return result;
     const refusal = await turn.handOver(target, speakerOf(state), call.args);
-    if (refusal !== undefined) {
-      const told = { content: refusal, name: call.name, tool_call_id: call.id ?? "" };
-      return new ToolMessage({ ...told, status: "error" });
-    }
+    if (refusal !== undefined) return refused(call, refusal);
     if (turn.worker === undefined) return result;
     // The run ends: the target's worker has its own.
     const { update } = result as Command;
@@ -177,9 +192,15 @@ function turnOf(runtime: unknown): OpenTurn | undefined {
   return turn instanceof OpenTurn ? turn : undefined;
 }
 
+/** Returns what a model reads in the place of a tool's result. */
+function refused({ name, id }: ToolCall, content: string): ToolMessage {
+  return new ToolMessage({ content, name, tool_call_id: id ?? "", status: "error" });
+}
+
 /**
  * Tells whether a call has a task of its own. LangGraph gives the interrupts of one task their values
- * in their order, so that of several calls in one task none can be left out.
+ * in the order in which they happen, and repeats all of the task: of several calls in one task none
+ * can be left out, and none may wait, as it would run again after the decision about another.
  */
 function isAlone(config: LangGraphRunnableConfig, state: unknown): boolean {
   const path: unknown = config.metadata?.langgraph_path;

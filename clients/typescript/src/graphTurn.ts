@@ -49,6 +49,8 @@ export class OpenTurn {
   /** The service's answer to a handoff with which a worker's turn ended. */
   passedOn: CompleteTurnResponse | undefined;
   public holderId: string;
+  /** All agents that have held the turn in this run. */
+  readonly holderIds = new Set<string>();
   readonly requestId: string;
   readonly #steps: GraphStep[] = [];
   /** Handoffs are checked one by one: the first of an answer decides. */
@@ -64,6 +66,7 @@ export class OpenTurn {
   ) {
     this.requestId = dispatch.requestId;
     this.holderId = dispatch.agent?.agentId ?? "";
+    this.holderIds.add(this.holderId);
   }
 
   /** Whether another agent asks, and not the user. */
@@ -156,6 +159,7 @@ export class OpenTurn {
     if (this.passedOn !== undefined) return TOO_LATE;
     if (this.degraded) {
       this.holderId = target;
+      this.holderIds.add(target);
       return undefined;
     }
     const reason = String(given.reason ?? "").slice(0, REASON_CHARS_MAX);
@@ -176,6 +180,7 @@ export class OpenTurn {
         message,
       });
       this.holderId = agent?.agentId ?? target;
+      this.holderIds.add(this.holderId);
       this.ended = undefined;
       return undefined;
     } catch (error) {

@@ -143,7 +143,8 @@ export class RoutedGraph {
       throw new RangeError(
         `the graph begins every run at "${fixed}", so no other agent could keep the conversation: ` +
           "its edge from START is fixed, as in the graphs of createSupervisor(). Use createSwarm(), " +
-          "or route from START by activeAgent",
+          "or route from START by activeAgent. If the whole graph is one agent of the registry, name " +
+          "that one as the third argument: […]",
       );
     }
   }
@@ -311,7 +312,10 @@ export class RoutedGraph {
       ...config,
       configurable: { ...config.configurable, thread_id: threadId, [TURN]: turn },
     };
-    let state: { messages: BaseMessage[] } = await this.#graph.invoke(given, placed);
+    let state: { messages: BaseMessage[]; activeAgent?: string } = await this.#graph.invoke(
+      given,
+      placed,
+    );
     let messages = state.messages;
     let waits = false;
     for (let refusals = 0; this.#graph.checkpointer; refusals++) {
@@ -333,8 +337,27 @@ export class RoutedGraph {
     if (!waits) await turn.calls?.forget();
     const begun = messages.findLastIndex((each) => each.id === message.id);
     const own = messages.slice(begun + 1).filter(({ id }) => id === undefined || !known.has(id));
+    this.#checkHandoffs(turn, own, state.activeAgent);
     turn.items = itemsOf(own);
     return turn.ended?.text ?? textSince(own, known);
+  }
+
+  /**
+   * Throws for a handoff about which the service was not asked. Its agent has run, so the service can
+   * only learn that the turn failed.
+   */
+  #checkHandoffs(turn: OpenTurn, own: readonly BaseMessage[], activeAgent?: string): void {
+    const spoke = own.flatMap((each) => (each instanceof AIMessage && each.name) || []);
+    // In a worker a handoff ends the run, with the target in the state.
+    if (turn.worker === undefined && activeAgent !== undefined) spoke.push(activeAgent);
+    const held = [...turn.holderIds].map((id) => this.#nodes?.get(id) ?? id);
+    const stray = spoke.find((name) => this.#agents.includes(name) && !held.includes(name));
+    if (stray !== undefined) {
+      throw new Error(
+        `the graph went to agent "${stray}" without asking the service: hand over by a tool in a ` +
+          "RoutedToolNode",
+      );
+    }
   }
 
   /** Finds the thread of a turn, and the input of a run that continues there. */

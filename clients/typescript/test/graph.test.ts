@@ -2,8 +2,10 @@
 
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { create } from "@bufbuild/protobuf";
 import { AIMessage, HumanMessage } from "@langchain/core/messages";
-import { Annotation, START, StateGraph } from "@langchain/langgraph";
+import { Annotation, Command, MessagesAnnotation, START, StateGraph } from "@langchain/langgraph";
+import { DispatchSchema } from "../src/gen/agent_routing/v1/dispatch_pb.js";
 import { itemsOf } from "../src/graphItems.js";
 import type { Client } from "../src/index.js";
 import { RoutedGraph } from "../src/langgraph.js";
@@ -43,5 +45,34 @@ describe("a graph", () => {
       ({ content }) => content?.value?.length,
     );
     assert.deepEqual(sizes, [60_000, 1_000]);
+  });
+
+  it("that goes to another agent without a question to the service fails its turn", async () => {
+    const Talk = Annotation.Root({
+      ...MessagesAnnotation.spec,
+      activeAgent: Annotation<string>(),
+    });
+    const graph = new StateGraph(Talk)
+      .addNode("front", () => new Command({ goto: "vat", update: { activeAgent: "vat" } }), {
+        ends: ["vat"],
+      })
+      .addNode("vat", () => ({ messages: [new AIMessage("21 %")] }))
+      .addConditionalEdges(START, ({ activeAgent }) => activeAgent, ["front", "vat"])
+      .compile();
+    const dispatch = create(DispatchSchema, {
+      agent: { agentId: "front" },
+      requestId: "r1",
+      text: "VAT?",
+    });
+    const reported: unknown[] = [];
+    const client = {
+      route: async () => ({ sessionId: "s1", requestId: "r1", reason: "STICKY", dispatch }),
+      listAgents: async () => ({ agents: [], agentIdByAlias: {} }),
+      completeTurn: async ({ outcome, text }: { outcome: { case: string }; text: string }) =>
+        reported.push([outcome.case, text]),
+    };
+    const routed = new RoutedGraph(client as unknown as Client, graph);
+    await assert.rejects(routed.run({ text: "VAT?" }), /went to agent "vat" without asking/);
+    assert.deepEqual(reported, [["failure", ""]]);
   });
 });
