@@ -137,6 +137,26 @@ function stepsOf(page, folder, seen) {
         });
       await page.mouse.click(at.x, at.y);
     },
+    // Edges of the graph that leave it, or that pass behind an agent.
+    hidden_edges: () =>
+      page.evaluate(() => {
+        const graph = document.querySelector(".graph").getBoundingClientRect();
+        const nodes = [...document.querySelectorAll(".svelte-flow__node")].map((node) =>
+          node.getBoundingClientRect(),
+        );
+        const isIn = ({ x, y }, box, px) =>
+          x > box.left + px && x < box.right - px && y > box.top + px && y < box.bottom - px;
+        const isHidden = (edge) => {
+          const path = edge.querySelector("path.svelte-flow__edge-path");
+          const length = path.getTotalLength();
+          return Array.from({ length: 101 }, (_, step) =>
+            path.getPointAtLength((length * step) / 100).matrixTransform(path.getScreenCTM()),
+          ).some((at) => !isIn(at, graph, 0) || nodes.some((node) => isIn(at, node, 4)));
+        };
+        return [...document.querySelectorAll(".svelte-flow__edge")]
+          .filter(isHidden)
+          .map((edge) => edge.dataset.id);
+      }),
     enabled: (selector) => page.locator(selector).isEnabled(),
     slide: async (selector, value) => {
       await page.locator(selector).fill(String(value));

@@ -67,6 +67,36 @@ async def conversations(live, clock):
         await chat.say("x", quick_reply_id=choice)
 
 
+async def test_a_handoff_back_is_seen_in_the_graph(modules, tmp_path):
+    """Its edge passes behind no agent and stays in the picture, on a screen and on a phone."""
+    async with serving(
+        tmp_path, REGISTRY, console_listen="127.0.0.1:0", clock=MovingClock()
+    ) as live:
+        chat = await live.chat("chat-1").with_agent("sales")
+        for agent_id in ("support", "sales", "billing", "support", "sales"):
+            routed = await chat.say("and now?")
+            handed = await chat.answer(routed.dispatch, **hand_to(agent_id))
+            await chat.answer(handed.next, "Yes.")
+        seen = await browse(
+            modules,
+            tmp_path,
+            [
+                ["open", f"{live.server.console_url}/?view=handoffs"],
+                ["wait", ".svelte-flow__edge-label"],
+                ["count", ".svelte-flow__edge"],
+                ["hidden_edges"],
+                ["edge", "support", "sales"],
+                ["wait", '[data-read="handoffs support sales"]'],
+                ["size", 390, 800],
+                ["back"],
+                ["wait", ".svelte-flow__edge-label"],
+                ["hidden_edges"],
+            ],
+        )
+    assert seen["mistakes"] == []
+    assert seen["results"] == [5, [], []]
+
+
 async def test_pages_of_figures_show_what_happened(modules, tmp_path):
     """Each figure opens the page behind it; a graph, a matrix, a trend, a diagram and a proof."""
     clock = MovingClock()
