@@ -507,3 +507,29 @@ async def test_whole_graph_may_be_one_agent(client, session):
     client.set_active_agent(session, "vat", user_id="ana")
     run = await RoutedGraph(client, solo, agents=["vat"]).run("how much", session_id=session, **ANA)
     assert (run.agent_id, run.text) == ("vat", "21 %")
+
+
+async def test_agent_that_a_tool_calls_is_left_alone(client, session):
+    """With the same middleware too: it reads what the tool gave it, and not the conversation."""
+    routing = RoutingMiddleware()
+    inner = Script(assessor=lambda seen: Say(f"assessed {seen.user_text}"))
+    assessor = create_agent(
+        RuleModel(agent_id="assessor", script=inner), name="assessor", middleware=[routing]
+    )
+
+    @tool
+    async def assess(answer: str) -> str:
+        """Assess an answer."""
+        state = await assessor.ainvoke({"messages": [HumanMessage(answer)]})
+        return state["messages"][-1].text
+
+    script = Script(
+        coordinator=lambda seen: (
+            Say(seen.tool_output) if seen.tool_output else CallTool("assess", {"answer": "1/4"})
+        )
+    )
+    graph = graph_of(script, tools={"coordinator": [assess]})
+    run = await RoutedGraph(client, graph).run("one half of a half", session_id=session, **ANA)
+    assert run.text == "assessed 1/4"
+    (seen,) = inner.seen
+    assert (seen.system, seen.messages) == ("", [("user", "1/4")])

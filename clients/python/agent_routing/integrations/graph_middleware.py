@@ -91,7 +91,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[..., Any]) -> Any:
         """Give the model what its agent may see."""
-        if (running := _running()) is None:
+        if (running := _running_of(request.messages)) is None:
             return handler(request)
         view = steps.do_blocking(running.client, running.turn.view())
         past = steps.do_blocking(running.client, running.turn.past())
@@ -101,7 +101,7 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[..., Awaitable[Any]]
     ) -> Any:
         """Give the model what its agent may see."""
-        if (running := _running()) is None:
+        if (running := _running_of(request.messages)) is None:
             return await handler(request)
         view = await steps.do(running.client, running.turn.view())
         past = await steps.do(running.client, running.turn.past())
@@ -156,6 +156,17 @@ def _running() -> RunningTurn | None:
     """Return the turn of this run; None outside a routed run."""
     found = get_config().get("configurable", {}).get(TURN_KEY)
     return found if isinstance(found, RunningTurn) else None
+
+
+def _running_of(messages: Iterable[AnyMessage]) -> RunningTurn | None:
+    """Return the turn of an agent's messages; None for others.
+
+    An agent that a tool of the run calls has the run's configuration, and messages of its own.
+    """
+    running = _running()
+    if running is None or not any(message.id in running.keys for message in messages):
+        return None
+    return running
 
 
 def _called(
