@@ -201,9 +201,10 @@ def _channel(attempt: Attempt) -> str:
     channels = attempt.target.channels
     if channels is None or attempt.target.is_on(attempt.state.channel):
         return ""
+    is_on = f'is on "{attempt.state.channel}"' if attempt.state.channel else "has no channel"
     detail = (
         f'agent "{attempt.target.agent_id}" is for the channels {", ".join(sorted(channels))}; '
-        f'this session is on "{attempt.state.channel}"'
+        f"this session {is_on}"
     )
     return _with_own_words(attempt, "channel", detail)
 

@@ -198,6 +198,15 @@ def test_user_needs_the_entitlements_of_an_agent(initiator):
     )
 
 
+@pytest.mark.parametrize(
+    ("channel", "said"), [("", "has no channel"), ("whatsapp", 'is on "whatsapp"')]
+)
+def test_refusal_says_on_which_channel_the_session_is(channel, said):
+    """An empty name in quotes named nothing that a caller could mend."""
+    with pytest.raises(RoutingError, match=f"channels web; this session {said}"):
+        talk().hands_to("web", channel=channel)
+
+
 @pytest.mark.parametrize("initiator", BY_CALLERS)
 def test_agent_takes_users_of_its_channels_only(initiator):
     """A session with no channel is on none of them."""
