@@ -240,6 +240,21 @@ async def test_steps_of_an_agent_are_one_answer(client, session, kind, answer):
     assert ("assistant", answer) in script.of("writer")[-1].messages
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_decision_about_a_step_continues_that_step(client, session, tmp_path):
+    """ADK pauses the sequence, and does not run the steps after it."""
+    script = Script(writer=desk, checker=lambda _: Say("checked"))
+    refund = FunctionTool(refund_into(tmp_path), require_confirmation=True)
+    root = _desk_of(SequentialAgent, script, writer=[refund])
+    client.set_active_agent(session, "invoices", user_id="ana")
+    routed = RoutedRunner(client, runner_of(root))
+    asked = routed.run_sync("refund 10", session_id=session, **ANA)
+    assert asked.approval.prompt == "refund: amount: 10, account: DE-7"
+    done = routed.decide_sync(asked.approval, "APPROVE", user_id="ana")
+    assert "refunded 10" in done.text
+    assert (refunds(tmp_path), script.of("checker")) == (["10 to DE-7"], [])
+
+
 def _clerk(place, *, kind=LongRunningFunctionTool, first=True):
     """Return a tool that begins a refund, about which a person decides later."""
     begin = refund_into(place)
