@@ -58,11 +58,17 @@ def print_sessions(answer: ListSessionsResponse) -> None:
 
 
 def print_records(answer: ListEventsResponse, *, of_session: str) -> None:
-    """Print audit records, one line each."""
+    """Print audit records, one line each. of_session: the session that was named, or ""."""
     out = console()
     for record in answer.records:
         out.print(_record_line(record, with_session=not of_session), soft_wrap=True)
     _print_count(len(answer.records), "event", more=bool(answer.next_page_token))
+    if of_session and not answer.records:
+        # The audit does not say whether a session exists: one that was erased may have records.
+        where = (
+            f'nothing of session "{seen(of_session)}" matches; agent-routing sessions lists them'
+        )
+        out.print(Text(where, "dim"), soft_wrap=True)
 
 
 def print_change(change: Change, tenant: str, *, with_session: bool) -> None:

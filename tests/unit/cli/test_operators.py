@@ -137,6 +137,9 @@ def test_events_are_listed_for_a_session_and_for_all(ask, talk, tenant):
     assert kinds(*both, "--since", "1h") == ["handoff_refused", "agent_handoff"] * 2
     assert kinds(*both, "--owner", "ben") == []
     assert "there are more" in ask("events", "--tenant", tenant, "--max", "1")
+    mistyped = ask("events", "onee", "--tenant", tenant)
+    assert 'nothing of session "onee" matches; agent-routing sessions lists them' in mistyped
+    assert "nothing of session" not in ask("events", "--tenant", tenant, "--kind", "task_cancelled")
 
 
 def test_watch_prints_what_has_happened_and_what_happens(ask, talk, tenant):
