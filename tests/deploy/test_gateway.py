@@ -27,6 +27,10 @@ pytestmark = pytest.mark.timeout(300)
 
 GATEWAY = Path(__file__).parents[2] / "deploy" / "gateway"
 WAIT_S = 120
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5)
+"""What an HTTP/2 client sends first, with empty SETTINGS."""
+CALL_WITHOUT_END = b"\0\0\1\1\0\0\0\0\1\x82"
+"""The first header of a call (:method GET), and more to come."""
 TENANTS = [f"tenant-{number}" for number in range(12)]
 REGISTRY = """\
 api_version: agent_routing/v1
@@ -351,3 +355,47 @@ async def test_what_the_gateway_answers_itself_is_grpc(gateway, tmp_path):
                 assert (await refusal(gateway, token)).code() == grpc.StatusCode.UNAVAILABLE
     finally:
         await b1.kill()
+
+
+@contextlib.asynccontextmanager
+async def held_open(gateway, tmp_path, sent, source):
+    """Hold 20 connections on which this is sent, as many as the gateway may have."""
+    gateway.change("haproxy.cfg", "maxconn 8000", "maxconn 20")
+    gateway.change("haproxy.cfg", "gt 1000", "gt 15")
+    gateway.change("haproxy.cfg", "http-request 10s", "http-request 2s")
+    gateway.change("haproxy.cfg", "http-keep-alive 10s", "http-keep-alive 2s")
+    gateway.change("tenants.map", "bucket is\n", "bucket is\nglobex shard_b\n")
+    b1 = server(gateway, tmp_path, 2, "memory:")
+    opened = []
+    try:
+        await b1.start()
+        await gateway.start()
+        for number in range(20):
+            local = (source or f"127.0.1.{number + 1}", 0)
+            with contextlib.suppress(ConnectionResetError):
+                opened.append(await asyncio.open_connection(gateway.host, 50050, local_addr=local))
+                opened[-1][1].write(sent)
+        yield opened
+    finally:
+        for _, writer in opened:
+            writer.close()
+        await b1.kill()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [PREFACE[:10], PREFACE, PREFACE + CALL_WITHOUT_END],
+    ids=["half a preface", "no call", "half a call"],
+)
+async def test_connections_without_a_call_do_not_keep_callers_out(gateway, tmp_path, sent):
+    """Each is of another address, so only their time ends them."""
+    async with held_open(gateway, tmp_path, sent, ""):
+        assert (await route(gateway, ("agent-routing-tenant", "globex"))).session_id == "chat"
+
+
+async def test_one_address_does_not_take_all_connections(gateway, tmp_path):
+    """It sends nothing at all, which the times of HAProxy 2.6 do not end."""
+    async with held_open(gateway, tmp_path, b"", "127.0.1.1") as opened:
+        assert (await route(gateway, ("agent-routing-tenant", "globex"))).session_id == "chat"
+        assert len(opened) >= 15
+        assert not any(reader.at_eof() for reader, _ in opened[:15])
