@@ -118,9 +118,18 @@ def check_registry(text: str, source: str, folder: Path | None = None) -> Checke
 
     folder: where the file of examples is that it may name; None: it may name none.
     """
+    checked = _check(text, folder)
+    if not isinstance(checked, CheckedRegistry):
+        # Raised where the document is gone: an error keeps the variables of the frames it has left.
+        raise RegistryFileError(source, checked)
+    return checked
+
+
+def _check(text: str, folder: Path | None) -> CheckedRegistry | tuple[FileProblem, ...]:
+    """Return what check_registry() returns, or the problems that refuse the text."""
     document = read_document(text)
     if not _is_readable(document):
-        raise RegistryFileError(source, _in_order(document.problems))
+        return _in_order(document.problems)
     problems = [*document.problems, *check_shape(document, registry_schema())]
     if not _is_unknown_version(document):
         # One problem for each value is enough: a value of the wrong shape cannot be a reference.
@@ -130,11 +139,11 @@ def check_registry(text: str, source: str, folder: Path | None = None) -> Checke
         # Further problems of an unknown format would mean nothing.
         problems = [problem for problem in problems if problem.path == "api_version"]
     if problems:
-        raise RegistryFileError(source, _in_order(problems))
+        return _in_order(problems)
     registry = _build_registry(document)
     registry, problems, warnings = with_further_files(document, registry, folder)
     if problems:
-        raise RegistryFileError(source, _in_order(problems))
+        return _in_order(problems)
     return CheckedRegistry(registry, _in_order([*warnings, *check_sense(document, registry)]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from typing import Any
 
 import jsonschema
@@ -34,7 +35,7 @@ from routing_service.registry.file import (
     parse_registry,
     registry_schema,
 )
-from routing_service.registry.yaml_document import TEXT_BYTES_MAX, FileProblem
+from routing_service.registry.yaml_document import TEXT_BYTES_MAX, Document, FileProblem
 
 FULL = """\
 api_version: agent_routing/v1
@@ -946,3 +947,18 @@ def test_any_damage_to_a_registry_is_taken_or_told(data, draw):
         problems = error.problems
     assert bool(problems) == (registry is None)
     assert all(problem.message and problem.remedy for problem in problems)
+
+
+def test_a_refusal_does_not_keep_the_text_that_it_refuses():
+    """An error is kept by whatever waited for it, and a text of 350 bytes can expand to 40 MB."""
+    lines = ["a: &a [" + "x," * 50 + "]"]
+    lines += [
+        f"{key}: &{key} [" + f"*{before}," * 50 + "]"
+        for before, key in zip("abc", "bcd", strict=True)
+    ]
+    for text in ("\n".join(lines), "api_version: agent_routing/v1\nagents: [{id: 1}]"):
+        with pytest.raises(RegistryFileError) as refused:
+            check_registry(text, "agents.yaml")
+        frames = [frame for frame, _ in traceback.walk_tb(refused.value.__traceback__)]
+        kept = [each for frame in frames for each in frame.f_locals.values()]
+        assert not any(isinstance(each, Document) for each in kept)
