@@ -430,7 +430,10 @@ class _Process:
         """Send a frame; waits while the process has others to read."""
         assert self._process is not None
         assert self._process.stdin is not None
-        # A process that has ended is noticed by who reads its answers.
+        # A process that has ended is noticed by who reads its answers. Its pipe is closed then, and
+        # uvloop raises RuntimeError for that.
+        if self._process.stdin.is_closing():
+            return
         with suppress(OSError):
             self._process.stdin.write(frame)
             await self._process.stdin.drain()
