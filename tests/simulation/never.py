@@ -335,7 +335,7 @@ def _check_locks(
     )
     # A lock from before stickiness was off is an interrupted agent's, and may leave with it.
     settled = any(event.settles for event in _of(events, ev.AgentHandedOff))
-    kept |= settled and bool(_of(events, ev.StickinessExpired))
+    kept |= settled and bool(_of(events, ev.StickinessExpired) or _of(events, ev.AgentCleared))
     assert kept or released, f"the lock of {waiting} ended without a word; present: {still}"
 
 

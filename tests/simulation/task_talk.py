@@ -69,6 +69,7 @@ from tests.simulation.reference_route import Reference
 from tests.simulation.strategies import HOME, POOL, Tape, draw_registry
 
 PERSON = "eve"
+VOTERS = ("olga", "bea", "cai")
 STEP_BYTES = 8
 
 REFUSALS = {
@@ -133,7 +134,9 @@ def draw_busy_registry(tape: Tape) -> Registry:
         double_text_queues=tape.pick((True, False)),
         while_paused=tape.pick((WhilePaused.PARK, WhilePaused.PARK, WhilePaused.HOLD)),
         begins_tasks=tape.pick((True, False)),
-        approvals=ApprovalRule(expires_us=tape.pick((None, 60 * SECOND_US))),
+        approvals=ApprovalRule(
+            expires_us=tape.pick((None, 60 * SECOND_US)), needs=tape.pick((1, 1, 2, 3))
+        ),
         topics=Topics(),
     )
 
@@ -325,7 +328,8 @@ class TaskTalk:
             turn = tape.pick(paused)
             decision = tape.pick(tuple(ApprovalDecision))
             seed = self.chat.fresh_id()
-            command = ResumeTask(turn.request_id, turn.task_id, decision, seed, decider="olga")
+            decider = tape.pick(VOTERS)
+            command = ResumeTask(turn.request_id, turn.task_id, decision, seed, decider=decider)
             self._do(command, status=self.statuses[turn.task_id])
 
     def _claim(self, tape: Tape) -> None:

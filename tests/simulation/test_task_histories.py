@@ -98,6 +98,7 @@ def test_nothing_that_never_happens_is_in_ten_thousand_histories_of_tasks_and_pe
     assert played >= 10_000
     rare = {"UNKNOWN_SUGGESTION", "TURN_OPEN", "TASKS_OPEN", "UNKNOWN_AGENT"}
     assert {reason.value for reason in REFUSALS} - rare <= set(total)
+    assert {"ApprovalVoted", "ApprovalDecided"} <= set(total)
     assert {"TaskParked", "TaskForegrounded", "Claimed", "ClaimReleased", "TurnAnswered"} <= set(
         total
     )
