@@ -9,16 +9,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "behaviours.md"
 
-ROW = re.compile(r"\| (?P<what>[^|]+) \| \[test_\w+\]\(\.\./(?P<path>[^)]+)\): (?P<tests>.+) \|")
+MODULE = r"\[test_\w+\]\(\.\./([^)]+)\): (`\w+`(?:, `\w+`)*)"
+ROW = re.compile(rf"\| (?P<what>[^|]+) \| (?P<modules>{MODULE}(?:; .+)?) \|")
 NAME = re.compile(r"`(\w+)`")
 
 
 def rows():
-    """Return each row of the tables: the behaviour, the module's path, and the tests' names."""
+    """Return what each row has of each module: the behaviour, the module's path, tests' names."""
     lines = TABLE.read_text(encoding="utf-8").splitlines()
     found = [ROW.fullmatch(line) for line in lines if line.startswith("| ") and "`" in line]
-    assert all(found), "a row that is not | behaviour | [module](path): `tests` |"
-    return [(row["what"], row["path"], NAME.findall(row["tests"])) for row in found]
+    assert all(found), "a row that is not | behaviour | [module](path): `tests`; … |"
+    return [
+        (row["what"], path, NAME.findall(tests))
+        for row in found
+        for path, tests in re.findall(MODULE, row["modules"])
+    ]
 
 
 @pytest.mark.parametrize(("what", "path", "names"), rows(), ids=lambda value: str(value)[:40])

@@ -125,7 +125,7 @@ def test_cost_of_a_verdict_is_a_figure_with_what_is_around_it():
     figure = topic_cost._verdicts(QUICK, 20, questions_quick=4)
     assert (figure.key, figure.bound, figure.is_most) == ("topic_p99_ms_20", 1.0, True)
     assert figure.value >= figure.beside["p50_ms"] > 0
-    assert figure.beside["take_in_mib"] > 0
+    assert "take_in_mib" not in figure.beside  # It takes seconds.
 
 
 def test_servers_that_topics_are_measured_on_differ_in_topics_alone():
