@@ -24,7 +24,7 @@ from typing import Final
 import psycopg
 import redis.asyncio
 
-from benchmarks import service, talk, wire
+from benchmarks import service, talk
 from benchmarks.postgres_appends import (
     ANSWER_BYTES,
     EVENTS_BYTES,
@@ -204,9 +204,7 @@ def turns_vs_commits(engine: str, load: Load, rounds: int) -> dict[str, list[flo
 def _echoed(address: str, calls: int, load: Load) -> float:
     """Play so many calls to the bare echo; return how many it answered a second."""
     talks = talk.messages(talk.names(load.sessions), calls // load.sessions)
-    return wire.play(
-        address, talks, connections=service.CONNECTIONS, at_once=load.concurrency
-    ).calls_per_s
+    return service.converse(address, talks, load.concurrency).calls_per_s
 
 
 FIGURES: Final[dict[str, Callable[[Load, int], dict[str, list[float]]]]] = {

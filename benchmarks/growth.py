@@ -28,7 +28,6 @@ from benchmarks import service, talk, wire
 from benchmarks.copied_sessions import COPIED
 from benchmarks.figure import Figure, Scale, percentile, ratios
 from benchmarks.server_start import serving_s
-from benchmarks.service import CONNECTIONS
 from routing_service.analytics.stored_forms import ALL_TENANTS, HEAD, Head, decode, encode
 from routing_service.storage.open_store import open_store
 
@@ -143,9 +142,7 @@ def _stores(scale: Scale, few: Path, many: Path) -> list[Figure]:
             ):
                 picked = chosen.sample(range(1, count + 1), min(scale.turns // 2, count))
                 load = talk.messages([f"copy-{place}" for place in picked], 1)
-                played = wire.play(
-                    address, load, connections=CONNECTIONS, at_once=scale.at_once // 2
-                )
+                played = service.converse(address, load, scale.at_once // 2)
                 if number:
                     rounds[f"{who} /s"].append(played.calls_per_s)
                     rounds[f"{who} p99 ms"].append(percentile(played.call_seconds, 0.99) * 1e3)
@@ -177,12 +174,8 @@ def _one_large_server(scale: Scale, many: Path) -> list[Figure]:
         picked = random.Random(SEED + 1).sample(
             range(1, scale.sessions_many + 1), min(scale.sessions_many, 12_000)
         )
-        wire.play(
-            address,
-            talk.messages([f"copy-{place}" for place in picked], 1),
-            connections=CONNECTIONS,
-            at_once=scale.at_once,
-        )
+        load = talk.messages([f"copy-{place}" for place in picked], 1)
+        service.converse(address, load, scale.at_once)
         full_mb = service.rss_mb(pid)
     disk_bytes = many.stat().st_size / scale.sessions_many
     in_cache = min(len(picked), 10_000)
@@ -324,7 +317,7 @@ def _watchers(scale: Scale) -> list[Figure]:
 
 def _load(address: str, scale: Scale) -> float:
     load = talk.messages(talk.names(scale.turns // 4), 4)
-    played = wire.play(address, load, connections=CONNECTIONS, at_once=scale.at_once)
+    played = service.converse(address, load, scale.at_once)
     return played.calls_per_s
 
 

@@ -83,11 +83,11 @@ def _concurrent(scale: Scale, echo: _Server, ours: _Server, store: Path) -> list
     sessions = scale.turns // MESSAGES_PER_SESSION
     for number in range(scale.rounds_of_calls + 1):
         begun = talk.names(sessions)
-        _load(ours[0], [talk.turns(name, 1) for name in begun], scale)
+        service.converse(ours[0], [talk.turns(n, 1) for n in begun], scale.at_once)
         for who, (address, pid) in _in_turn(number, ("echo", echo), ("ours", ours)):
             load = talk.messages(begun, MESSAGES_PER_SESSION)
             cpu_s = service.cpu_s(pid)
-            played = _load(address, load, scale)
+            played = service.converse(address, load, scale.at_once)
             cpu_s = service.cpu_s(pid) - cpu_s
             if number:  # The first round only warms up.
                 rounds[f"{who} /s"].append(played.calls_per_s)
@@ -124,10 +124,6 @@ def _in_turn(number: int, *subjects: _Subject) -> tuple[_Subject, ...]:
     So a load that rises or falls during a round favours neither.
     """
     return subjects if number % 2 else subjects[::-1]
-
-
-def _load(address: str, conversations: list[wire.Next], scale: Scale) -> wire.Played:
-    return wire.play(address, conversations, connections=service.CONNECTIONS, at_once=scale.at_once)
 
 
 def _by_h2load(scale: Scale, echo: str, ours: str, store: Path) -> dict[str, list[float]]:

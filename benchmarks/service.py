@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -87,10 +87,10 @@ def play(address: str, load: Load) -> Result:
 
     By the client of wire.py, so that the service is measured and not a client.
     """
-    played = wire.play(
-        address,
-        [talk.turns(name, load.turns_per_session) for name in talk.names(load.sessions)],
-        connections=min(CONNECTIONS, load.concurrency),
-        at_once=load.concurrency,
-    )
-    return Result(load.turns, played.seconds)
+    talks = [talk.turns(name, load.turns_per_session) for name in talk.names(load.sessions)]
+    return Result(load.turns, converse(address, talks, load.concurrency).seconds)
+
+
+def converse(address: str, talks: Iterable[wire.Next], at_once: int) -> wire.Played:
+    """Hold conversations over the benchmarks' connections, so many of them at a time."""
+    return wire.play(address, talks, connections=CONNECTIONS, at_once=at_once)

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import service, talk, wire
+from benchmarks import service, talk
 from benchmarks.figure import FULL, QUICK, Figure, Scale, percentile, ratio
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.server.process import GC_THRESHOLDS
@@ -216,15 +216,14 @@ def _route_share(scale: Scale) -> Figure:
         for mode in MODES:
             path = Path(folder) / f"{mode}.yaml"
             path.write_text(_registry_file(mode), "utf-8")
-            serving = service.server_process("", "--agents", str(path))
-            servers[mode] = running.enter_context(serving)
+            servers[mode] = running.enter_context(service.server_process("", "--agents", str(path)))
         for number in range(scale.rounds + 1):
             for mode, (address, pid) in servers.items():
                 begun = talk.names(scale.turns // MESSAGES_PER_SESSION)
-                _load(address, [talk.turns(name, 1) for name in begun], scale)
+                service.converse(address, [talk.turns(n, 1) for n in begun], scale.at_once)
                 load = talk.messages(begun, MESSAGES_PER_SESSION)
                 cpu_s = service.cpu_s(pid)
-                played = _load(address, load, scale)
+                played = service.converse(address, load, scale.at_once)
                 cpu_s = service.cpu_s(pid) - cpu_s
                 if number:  # The first round only warms up.
                     rounds[f"{mode} /s"].append(played.calls_per_s)
@@ -239,10 +238,6 @@ def _route_share(scale: Scale) -> Figure:
             "of_processor_time": round(1 - ratio(rounds, "off CPU us", "auto CPU us"), 3),
         },
     )
-
-
-def _load(address: str, conversations: list[wire.Next], scale: Scale) -> wire.Played:
-    return wire.play(address, conversations, connections=service.CONNECTIONS, at_once=scale.at_once)
 
 
 def main() -> None:

@@ -66,6 +66,8 @@ def headers(path: str, **metadata: str) -> bytes:
 def play(address: str, conversations: Iterable[Next], *, connections: int, at_once: int) -> Played:
     """Play conversations over some connections, so many of them at a time.
 
+    There are no more connections than conversations at a time: each has one.
+
     Raises CallFailed.
     """
     try:
@@ -82,14 +84,14 @@ async def _play(
     loop = asyncio.get_running_loop()
     played = Played()
     lines: list[_Line] = []
-    for _ in range(connections):
+    for _ in range(min(connections, at_once)):
         _, line = await loop.create_connection(
             lambda: _Line(conversations, played.call_seconds), host, int(port)
         )
         lines.append(line)
     begun_s = time.perf_counter()
     for place in range(at_once):
-        lines[place % connections].begin()
+        lines[place % len(lines)].begin()
     try:
         await asyncio.gather(*(line.done for line in lines))
     finally:

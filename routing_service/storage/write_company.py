@@ -34,7 +34,9 @@ class WriteCompany:
         self._writes_max = writes_max
         self._pace_s = pace_s
         self._wanted = 0
+        self._is_closed = False
         self._gathering: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_gathering(self) -> bool:
@@ -44,8 +46,8 @@ class WriteCompany:
     def came(self) -> None:
         """Count a write that was put into the queue; it may be the last that a group waits for."""
         self.in_hand.came()
-        if self._gathering is not None and len(self._waiting) >= self._wanted:
-            self.end()
+        if len(self._waiting) >= self._wanted:
+            self._end()
 
     def went(self) -> None:
         """Count a write that is answered."""
@@ -54,28 +56,32 @@ class WriteCompany:
     def begin(self) -> asyncio.Future[None] | None:
         """Begin the wait of the next group; None = it should not wait.
 
-        The future ends with enough writes, when the time is up, or by ``end``.
+        The future ends with enough writes, when the time is up, or by ``close``.
         """
-        are_many = self.in_hand.are_many
+        if self._is_closed or not self.in_hand.are_many:
+            return None
         self._wanted = min(int(self.in_hand.lately * SHARE), self._writes_max)
-        if not are_many or len(self._waiting) >= self._wanted:
+        if len(self._waiting) >= self._wanted:
             return None
         loop = asyncio.get_running_loop()
         self._gathering = loop.create_future()
-        timer = loop.call_later(self._wanted * self._pace_s, self.end)
-        self._gathering.add_done_callback(lambda _: self._ended(timer))
+        self._timer = loop.call_later(self._wanted * self._pace_s, self._end)
         return self._gathering
 
-    def end(self) -> None:
-        """End the wait, if there is one."""
-        if self._gathering is not None and not self._gathering.done():
-            self._gathering.set_result(None)
+    def close(self) -> None:
+        """End the wait, if there is one, and begin no other: no more writes will come."""
+        self._is_closed = True
+        self._end()
 
-    def _ended(self, timer: asyncio.TimerHandle) -> None:
-        timer.cancel()
-        self._gathering = None
+    def _end(self) -> None:
+        gathering, self._gathering = self._gathering, None
+        if gathering is None or gathering.done():  # Done: its writer was cancelled.
+            return
+        assert self._timer is not None
+        self._timer.cancel()
         came = len(self._waiting)
         if came < self._wanted:
             # The next group waits for fewer. On a busy machine nearly all come, but later: less
             # patience after each such group would soon make every group small.
             self.in_hand.fade(LEFT_ALONE if came < FEW * self._wanted else LEFT)
+        gathering.set_result(None)

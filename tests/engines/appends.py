@@ -46,3 +46,10 @@ def audit(number: int = 0, *, data: bytes = b"why") -> AuditEntry:
 async def outcomes(*writes: Awaitable[object]) -> list[object]:
     """Run calls concurrently; exceptions are returned as results."""
     return await asyncio.gather(*writes, return_exceptions=True)
+
+
+async def after(steps: int, write: Awaitable[object]) -> None:
+    """Write so many steps of the event loop later, as calls come in."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await write

@@ -155,7 +155,7 @@ class GroupWriter:
     async def close(self) -> None:
         """Write the waiting writes, then stop. Later writes raise StoreClosed."""
         self._closing = True
-        self._company.end()
+        self._company.close()
         self._send()
         while self._groups:
             await asyncio.wait(self._groups)
@@ -176,7 +176,7 @@ class GroupWriter:
                 at_s = self._sent_at_s + OVERLAP_AFTER_S
                 self._planned = self._loop.call_at(at_s, self._send)
                 return
-            if not is_gathered and not self._closing:
+            if not is_gathered:
                 if self._company.is_gathering:
                     return
                 if (company := self._company.begin()) is not None:

@@ -205,7 +205,7 @@ class Pipeline:
         """Send the waiting calls, then release the connection. Later calls raise StoreClosed."""
         self._closing = True
         if self._company is not None:
-            self._company.end()
+            self._company.close()
         if self._working is not None:
             await asyncio.wait([self._working])
         await self._drop()
@@ -216,7 +216,8 @@ class Pipeline:
             # Let all tasks that are ready add their calls to the group.
             await asyncio.sleep(0)
             while self._waiting:
-                await self._gather()
+                if self._company is not None and (company := self._company.begin()) is not None:
+                    await company
                 group = self._take_group()
                 if group:
                     await self._run(group)
@@ -228,12 +229,6 @@ class Pipeline:
             raise
         finally:
             self._working = None
-
-    async def _gather(self) -> None:
-        if self._company is None or self._closing:
-            return
-        if (company := self._company.begin()) is not None:
-            await company
 
     def _take_group(self) -> list[_Waiting]:
         group: list[_Waiting] = []

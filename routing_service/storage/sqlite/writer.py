@@ -147,7 +147,7 @@ class GroupWriter:
         """Write the waiting writes, then stop. Later writes raise StoreClosed."""
         self._closing = True
         self._wake.set()
-        self._company.end()
+        self._company.close()
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
@@ -156,7 +156,7 @@ class GroupWriter:
                 await self._wake.wait()
                 self._wake.clear()
                 while self._waiting:
-                    if not self._closing and (company := self._company.begin()) is not None:
+                    if (company := self._company.begin()) is not None:
                         await company
                     await self._write_group(self._take_group())
                 if self._closing:

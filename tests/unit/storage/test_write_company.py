@@ -42,7 +42,7 @@ def burst(company, queue, count):
 
 async def ended(company, queue):
     """End a wait by the clock, and let the group go."""
-    company.end()
+    company._end()
     await asyncio.sleep(0)
     queue.clear()
 
@@ -65,7 +65,6 @@ async def test_after_many_at_once_it_waits_until_most_have_come(company, queue):
     come(company, queue, 1)
     async with asyncio.timeout(30):
         await gathering
-        await asyncio.sleep(0)
     assert not company.is_gathering
 
 
@@ -90,6 +89,16 @@ async def test_the_wait_ends_with_its_time(queue):
     come(company, queue, 1)
     async with asyncio.timeout(30):
         await company.begin()
+
+
+async def test_closing_ends_the_wait_and_there_is_no_other(company, queue):
+    """No other write can come then."""
+    come(company, queue, 1)
+    gathering = company.begin()
+    company.close()
+    async with asyncio.timeout(30):
+        await gathering
+    assert company.begin() is None
 
 
 async def test_a_lone_writer_after_a_burst_soon_waits_for_nobody(company, queue):

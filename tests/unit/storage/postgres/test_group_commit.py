@@ -22,7 +22,7 @@ from routing_service.storage.store import (
     StoreUnavailable,
     TaskTaken,
 )
-from tests.engines.appends import append, audit, key, outcomes, task
+from tests.engines.appends import after, append, audit, key, outcomes, task
 
 
 @pytest.fixture
@@ -92,13 +92,6 @@ async def wait_until_blocked(connection, count=1):
     raise AssertionError("nothing waits for a lock")
 
 
-async def after(steps, write):
-    """Write a few steps of the event loop later, as calls come in."""
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    await write
-
-
 async def test_where_many_write_a_group_waits_for_company(open_replica, labels):
     """Callers arrive one by one: without the wait, the first write would go alone."""
     store = await open_replica()
@@ -127,7 +120,9 @@ async def test_closing_ends_the_wait_for_company(open_replica):
     await asyncio.sleep(0.01)
     assert store._engine._writer._company.is_gathering
     async with asyncio.timeout(30):
-        await store.close()
+        await store._engine._writer.close()
+        await asyncio.sleep(0)
+        assert waiting.done()
         await waiting
 
 

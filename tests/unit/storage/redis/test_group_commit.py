@@ -8,7 +8,7 @@ from routing_service.storage.open_store import open_store
 from routing_service.storage.redis.keys import SHARDS, Keys
 from routing_service.storage.redis.pipeline import GROUP_BYTES_MAX
 from routing_service.storage.store import CURSOR_START, CursorInvalid, RevisionConflict
-from tests.engines.appends import append, audit, key, outcomes, task
+from tests.engines.appends import after, append, audit, key, outcomes, task
 
 
 @pytest.fixture
@@ -70,13 +70,6 @@ async def test_group_of_one_does_not_wait_for_company(open_here, own_redis):
     store = await open_here()
     await store.append(append())
     assert await waits(own_redis, store.append(append(0, 1))) == 1
-
-
-async def after(steps, write):
-    """Write a few steps of the event loop later, as calls come in."""
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    await write
 
 
 async def test_where_many_write_a_group_waits_for_company(open_here, own_redis):

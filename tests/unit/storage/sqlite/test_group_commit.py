@@ -26,6 +26,7 @@ from routing_service.storage.store import (
     TaskRow,
 )
 from routing_service.storage.store_url import SqliteOptions
+from tests.engines.appends import after
 
 
 def key(number):
@@ -120,12 +121,7 @@ async def test_where_many_write_a_group_waits_for_company(store, statements):
     await asyncio.gather(*(store.append(append(number)) for number in range(64)))
     statements.clear()
 
-    async def later(number):
-        for _ in range(number):
-            await asyncio.sleep(0)
-        await store.append(append(number, 1))
-
-    await asyncio.gather(*(later(number) for number in range(64)))
+    await asyncio.gather(*(after(n, store.append(append(n, 1))) for n in range(64)))
     assert statements.count("COMMIT") <= 4
 
 
