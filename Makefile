@@ -105,6 +105,10 @@ lint-contract: $(INSTALLED)
 lint-spelling: $(INSTALLED)
 	$(BIN)/codespell
 
+.PHONY: shape
+shape: $(INSTALLED) ## print how large and how tangled the service is (args=--check: fail where it may not be)
+	@$(BIN)/python scripts/shape.py $(args)
+
 .PHONY: format
 format: $(INSTALLED) ## format, and mend what ruff can mend by itself
 	$(BIN)/ruff check --fix .

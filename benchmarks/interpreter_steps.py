@@ -104,7 +104,7 @@ def measure(_scale: Scale) -> list[Figure]:
 
 async def count() -> tuple[int, int]:
     """Return the steps of a Route and of a CompleteTurn, with a history of twenty turns."""
-    async with _handlers() as (handler, flush):
+    async with handlers() as (handler, flush):
         steps, context = Steps(), Context()
         route, complete = handler("Route"), handler("CompleteTurn")
 
@@ -121,7 +121,7 @@ async def count() -> tuple[int, int]:
             completing = 0
             dispatch = pb.RouteResponse.FromString(data).dispatch
             while dispatch.request_id:
-                data, completing = await steps.of(call(complete, _answer_to(dispatch)))
+                data, completing = await steps.of(call(complete, answer_to(dispatch)))
                 dispatch = pb.CompleteTurnResponse.FromString(data).next
             return routing, completing
 
@@ -131,7 +131,8 @@ async def count() -> tuple[int, int]:
     return min(routing for routing, _ in counted), min(completing for _, completing in counted)
 
 
-def _answer_to(dispatch: Any) -> pb.CompleteTurnRequest:
+def answer_to(dispatch: Any) -> pb.CompleteTurnRequest:
+    """Return how the agent of a dispatch answers: the supervisor hands over, others proceed."""
     message = pb.CompleteTurnRequest(
         session_id="chat",
         user_id="ana",
@@ -147,7 +148,7 @@ def _answer_to(dispatch: Any) -> pb.CompleteTurnRequest:
 
 
 @asynccontextmanager
-async def _handlers() -> AsyncIterator[tuple[Callable[[str], Handler], Callable[[], object]]]:
+async def handlers() -> AsyncIterator[tuple[Callable[[str], Handler], Callable[[], object]]]:
     """Start a server; yield its handlers by method, and a function that writes its log."""
     made: list[Any] = []
     make = server_module.service_handlers
