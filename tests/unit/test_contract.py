@@ -54,9 +54,12 @@ MESSAGES = {
     "Agent": "agent_id display_name description icon color kind user_selectable enabled",
     "SetActiveAgentRequest": (
         "session_id user_id agent_id request_id turn_request_id initiator from_agent_id reason "
-        "context message mode suggestion_id expected_revision validate_only"
+        "context message mode suggestion_id expected_revision validate_only open_turn"
     ),
-    "SetActiveAgentResponse": "session_id task_id request_id revision agent handoff verdicts",
+    "SetActiveAgentResponse": (
+        "session_id task_id request_id revision agent handoff verdicts moved_turn"
+    ),
+    "MovedTurn": "request_id waiting_since agent open_turn",
     "Verdict": "rule allowed detail",
     "CancelTaskRequest": "session_id user_id task_id request_id reason expected_revision",
     "CancelTaskResponse": "session_id task_id request_id revision previous_agent agent",
@@ -65,8 +68,12 @@ MESSAGES = {
     "AddNoteResponse": "session_id task_id request_id revision",
     "Note": "note_id task_id agent author text create_time",
     "Claim": "agent claimant claim_time expire_time",
-    "ClearActiveAgentRequest": "session_id user_id request_id scope reason expected_revision",
-    "ClearActiveAgentResponse": "session_id task_id request_id revision previous_agent agent",
+    "ClearActiveAgentRequest": (
+        "session_id user_id request_id scope reason expected_revision open_turn"
+    ),
+    "ClearActiveAgentResponse": (
+        "session_id task_id request_id revision previous_agent agent moved_turn"
+    ),
     "StatusRequest": "session_id user_id",
     "StatusResponse": (
         "session_id revision active_agent next_agent locked lock_expire_time return_stack task "
@@ -91,7 +98,8 @@ MESSAGES = {
     "ResumeTaskResponse": "session_id task_id request_id revision dispatch",
     "Turn": (
         "request_id parent_request_id task_id agent_id from_agent_id reason user_text user_items "
-        "agent_text agent_items steps outcome create_time complete_time response_duration revision"
+        "agent_text agent_items steps outcome create_time complete_time response_duration revision "
+        "abandon_cause"
     ),
     "SessionEvent": (
         "event_id session_id revision event_time request_id active_agent session_started "
@@ -124,6 +132,9 @@ ENUMS = {
     "HandoffMode": "TRANSFER INTERLUDE CONSULT RETURN COMPLETION",
     "ClearScope": "ACTIVE_AGENT SESSION",
     "OutcomeStatus": "APPLIED STORED_ONLY DEGRADED",
+    "TurnAbandonCause": (
+        "OPEN_TURNS TIMEOUT RESET CLEARED OVERTAKEN COMMAND CANCELLED REPLACED ATTEMPTS ERASED"
+    ),
     "Decision": "APPROVE REJECT",
     "DegradedTurnStatus": "STORED CONFLICT",
     "TaskStatus": "RUNNING PAUSED COMPLETED FAILED CANCELLED",
@@ -270,6 +281,16 @@ def test_enums_have_the_values_that_clients_rely_on(name):
     values = {value.name.removeprefix(prefix): value.number for value in enum.values}
     assert values.pop("UNSPECIFIED") == 0
     assert values.keys() == set(ENUMS[name].split())
+
+
+def test_a_turn_and_its_event_say_by_the_same_numbers_why_it_was_abandoned():
+    """A frontend that got the event and one that read the history say the same to the user."""
+    enums = described("enum_types")
+    of_event, of_turn = (
+        {value.name.partition("ABANDON_CAUSE_")[2]: value.number for value in enums[name].values}
+        for name in ("TurnAbandonCause", "AbandonCause")
+    )
+    assert of_event == of_turn
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -990,7 +990,10 @@ type SetActiveAgentRequest struct {
 	// The open task whose agent it is about, which may be parked: it stays parked, and the agent gets the
 	// task's next message. Empty: the task of turn_request_id, or else the one in the foreground. Unknown:
 	// NOT_FOUND, UNKNOWN_TASK; closed: TASK_CLOSED; not that of turn_request_id: INVALID_FIELD.
-	TaskId        string `protobuf:"bytes,15,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	TaskId string `protobuf:"bytes,15,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// What becomes of a message that waits for its answer. Unspecified: see OPEN_TURN_UNSPECIFIED.
+	// Only without turn_request_id; with it: INVALID_FIELD.
+	OpenTurn      MovedTurn_OpenTurn `protobuf:"varint,16,opt,name=open_turn,json=openTurn,proto3,enum=agent_routing.v1.MovedTurn_OpenTurn" json:"open_turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1130,6 +1133,13 @@ func (x *SetActiveAgentRequest) GetTaskId() string {
 	return ""
 }
 
+func (x *SetActiveAgentRequest) GetOpenTurn() MovedTurn_OpenTurn {
+	if x != nil {
+		return x.OpenTurn
+	}
+	return MovedTurn_OPEN_TURN_UNSPECIFIED
+}
+
 // What the handoff did, or with validate_only would do.
 type SetActiveAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1151,7 +1161,10 @@ type SetActiveAgentResponse struct {
 	Verdicts []*Verdict `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
 	// The earlier message, for the agent of the accepted suggestion. Set with a suggestion_id and no
 	// turn_request_id.
-	Dispatch      *Dispatch `protobuf:"bytes,8,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	Dispatch *Dispatch `protobuf:"bytes,8,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
+	// The message that waited for its answer, and what becomes of it. Unset if none did, and with a
+	// turn_request_id.
+	MovedTurn     *MovedTurn `protobuf:"bytes,9,opt,name=moved_turn,json=movedTurn,proto3" json:"moved_turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1242,6 +1255,13 @@ func (x *SetActiveAgentResponse) GetDispatch() *Dispatch {
 	return nil
 }
 
+func (x *SetActiveAgentResponse) GetMovedTurn() *MovedTurn {
+	if x != nil {
+		return x.MovedTurn
+	}
+	return nil
+}
+
 // A return to the home agent.
 type ClearActiveAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1263,7 +1283,10 @@ type ClearActiveAgentRequest struct {
 	// The open task to clear, which may be parked: the conversation then stays as it is, and the task's
 	// next message goes to the home agent. Empty: the one in the foreground. Unknown: NOT_FOUND,
 	// UNKNOWN_TASK; closed: TASK_CLOSED.
-	TaskId        string `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	TaskId string `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	// What becomes of a message that waits for its answer. Unspecified: see OPEN_TURN_UNSPECIFIED. With
+	// scope SESSION every open turn is abandoned, and another value is INVALID_FIELD.
+	OpenTurn      MovedTurn_OpenTurn `protobuf:"varint,9,opt,name=open_turn,json=openTurn,proto3,enum=agent_routing.v1.MovedTurn_OpenTurn" json:"open_turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1354,6 +1377,13 @@ func (x *ClearActiveAgentRequest) GetTaskId() string {
 	return ""
 }
 
+func (x *ClearActiveAgentRequest) GetOpenTurn() MovedTurn_OpenTurn {
+	if x != nil {
+		return x.OpenTurn
+	}
+	return MovedTurn_OPEN_TURN_UNSPECIFIED
+}
+
 // What was cleared.
 type ClearActiveAgentResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1369,7 +1399,9 @@ type ClearActiveAgentResponse struct {
 	// The agent that was active. Unset if none was.
 	PreviousAgent *Agent `protobuf:"bytes,5,opt,name=previous_agent,json=previousAgent,proto3" json:"previous_agent,omitempty"`
 	// The agent that gets the next message: the home agent.
-	Agent         *Agent `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent *Agent `protobuf:"bytes,6,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The message that waited for its answer, and what becomes of it. Unset if none did.
+	MovedTurn     *MovedTurn `protobuf:"bytes,7,opt,name=moved_turn,json=movedTurn,proto3" json:"moved_turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1442,6 +1474,13 @@ func (x *ClearActiveAgentResponse) GetPreviousAgent() *Agent {
 func (x *ClearActiveAgentResponse) GetAgent() *Agent {
 	if x != nil {
 		return x.Agent
+	}
+	return nil
+}
+
+func (x *ClearActiveAgentResponse) GetMovedTurn() *MovedTurn {
+	if x != nil {
+		return x.MovedTurn
 	}
 	return nil
 }
@@ -6134,7 +6173,10 @@ type KeepTurnResponse struct {
 	// Id of what was said: given or generated. Empty if nothing was.
 	MessageId string `protobuf:"bytes,6,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
 	// The session's revision after the call. 0 unless something was said.
-	Revision      int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With KEPT: OVERTAKEN if the user has written again since: the answer is shown and moves nothing.
+	// With REQUEST_NOT_OPEN: why the turn was abandoned, if it was.
+	Cause         TurnAbandonCause `protobuf:"varint,8,opt,name=cause,proto3,enum=agent_routing.v1.TurnAbandonCause" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6216,6 +6258,13 @@ func (x *KeepTurnResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *KeepTurnResponse) GetCause() TurnAbandonCause {
+	if x != nil {
+		return x.Cause
+	}
+	return TurnAbandonCause_TURN_ABANDON_CAUSE_UNSPECIFIED
 }
 
 // Asks for the requests that wait for an approval.
@@ -6733,7 +6782,7 @@ var File_agent_routing_v1_routing_service_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\n" +
-	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a\x1bagent_routing/v1/note.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xd8\x06\n" +
+	"&agent_routing/v1/routing_service.proto\x12\x10agent_routing.v1\x1a\x1cagent_routing/v1/agent.proto\x1a\"agent_routing/v1/clear_scope.proto\x1a\x1fagent_routing/v1/dispatch.proto\x1a\x1eagent_routing/v1/handoff.proto\x1a\x1bagent_routing/v1/item.proto\x1a!agent_routing/v1/moved_turn.proto\x1a\x1bagent_routing/v1/note.proto\x1a$agent_routing/v1/session_event.proto\x1a\x1bagent_routing/v1/task.proto\x1a\x1bagent_routing/v1/turn.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\"\xd8\x06\n" +
 	"\fRouteRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6796,7 +6845,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x02 \x01(\x01R\n" +
-	"confidence\"\xd3\x04\n" +
+	"confidence\"\x96\x05\n" +
 	"\x15SetActiveAgentRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6815,8 +6864,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\rsuggestion_id\x18\f \x01(\tR\fsuggestionId\x120\n" +
 	"\x11expected_revision\x18\r \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12#\n" +
 	"\rvalidate_only\x18\x0e \x01(\bR\fvalidateOnly\x12\x17\n" +
-	"\atask_id\x18\x0f \x01(\tR\x06taskIdB\x14\n" +
-	"\x12_expected_revision\"\xde\x02\n" +
+	"\atask_id\x18\x0f \x01(\tR\x06taskId\x12A\n" +
+	"\topen_turn\x18\x10 \x01(\x0e2$.agent_routing.v1.MovedTurn.OpenTurnR\bopenTurnB\x14\n" +
+	"\x12_expected_revision\"\x9a\x03\n" +
 	"\x16SetActiveAgentResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6827,7 +6877,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x123\n" +
 	"\ahandoff\x18\x06 \x01(\v2\x19.agent_routing.v1.HandoffR\ahandoff\x125\n" +
 	"\bverdicts\x18\a \x03(\v2\x19.agent_routing.v1.VerdictR\bverdicts\x126\n" +
-	"\bdispatch\x18\b \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\"\xc2\x02\n" +
+	"\bdispatch\x18\b \x01(\v2\x1a.agent_routing.v1.DispatchR\bdispatch\x12:\n" +
+	"\n" +
+	"moved_turn\x18\t \x01(\v2\x1b.agent_routing.v1.MovedTurnR\tmovedTurn\"\x85\x03\n" +
 	"\x17ClearActiveAgentRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6838,8 +6890,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x120\n" +
 	"\x11expected_revision\x18\x06 \x01(\x03H\x00R\x10expectedRevision\x88\x01\x01\x12#\n" +
 	"\rvalidate_only\x18\a \x01(\bR\fvalidateOnly\x12\x17\n" +
-	"\atask_id\x18\b \x01(\tR\x06taskIdB\x14\n" +
-	"\x12_expected_revision\"\xfc\x01\n" +
+	"\atask_id\x18\b \x01(\tR\x06taskId\x12A\n" +
+	"\topen_turn\x18\t \x01(\x0e2$.agent_routing.v1.MovedTurn.OpenTurnR\bopenTurnB\x14\n" +
+	"\x12_expected_revision\"\xb8\x02\n" +
 	"\x18ClearActiveAgentResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -6848,7 +6901,9 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12>\n" +
 	"\x0eprevious_agent\x18\x05 \x01(\v2\x17.agent_routing.v1.AgentR\rpreviousAgent\x12-\n" +
-	"\x05agent\x18\x06 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\"`\n" +
+	"\x05agent\x18\x06 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x12:\n" +
+	"\n" +
+	"moved_turn\x18\a \x01(\v2\x1b.agent_routing.v1.MovedTurnR\tmovedTurn\"`\n" +
 	"\rStatusRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +
@@ -7271,7 +7326,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\vAnswerDelta\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x16\n" +
-	"\x06before\x18\x03 \x01(\tR\x06before\"\xc0\x02\n" +
+	"\x06before\x18\x03 \x01(\tR\x06before\"\xfa\x02\n" +
 	"\x10KeepTurnResponse\x128\n" +
 	"\x06status\x18\x01 \x01(\x0e2 .agent_routing.v1.KeepTurnStatusR\x06status\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x126\n" +
@@ -7281,7 +7336,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\x05relay\x18\x05 \x01(\x0e2\x17.agent_routing.v1.RelayR\x05relay\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x06 \x01(\tR\tmessageId\x12\x1a\n" +
-	"\brevision\x18\a \x01(\x03R\brevision\"\x95\x01\n" +
+	"\brevision\x18\a \x01(\x03R\brevision\x128\n" +
+	"\x05cause\x18\b \x01(\x0e2\".agent_routing.v1.TurnAbandonCauseR\x05cause\"\x95\x01\n" +
 	"\x14ListApprovalsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
@@ -7487,20 +7543,23 @@ var file_agent_routing_v1_routing_service_proto_goTypes = []any{
 	(Initiator)(0),                   // 84: agent_routing.v1.Initiator
 	(*structpb.Struct)(nil),          // 85: google.protobuf.Struct
 	(HandoffMode)(0),                 // 86: agent_routing.v1.HandoffMode
-	(*Agent)(nil),                    // 87: agent_routing.v1.Agent
-	(*Handoff)(nil),                  // 88: agent_routing.v1.Handoff
-	(ClearScope)(0),                  // 89: agent_routing.v1.ClearScope
-	(*Task)(nil),                     // 90: agent_routing.v1.Task
-	(*Step)(nil),                     // 91: agent_routing.v1.Step
-	(*durationpb.Duration)(nil),      // 92: google.protobuf.Duration
-	(OutcomeStatus)(0),               // 93: agent_routing.v1.OutcomeStatus
-	(TaskStatus)(0),                  // 94: agent_routing.v1.TaskStatus
-	(Decision)(0),                    // 95: agent_routing.v1.Decision
-	(*Turn)(nil),                     // 96: agent_routing.v1.Turn
-	(*Change)(nil),                   // 97: agent_routing.v1.Change
-	(*Heartbeat)(nil),                // 98: agent_routing.v1.Heartbeat
-	(*status.Status)(nil),            // 99: google.rpc.Status
-	(*Note)(nil),                     // 100: agent_routing.v1.Note
+	(MovedTurn_OpenTurn)(0),          // 87: agent_routing.v1.MovedTurn.OpenTurn
+	(*Agent)(nil),                    // 88: agent_routing.v1.Agent
+	(*Handoff)(nil),                  // 89: agent_routing.v1.Handoff
+	(*MovedTurn)(nil),                // 90: agent_routing.v1.MovedTurn
+	(ClearScope)(0),                  // 91: agent_routing.v1.ClearScope
+	(*Task)(nil),                     // 92: agent_routing.v1.Task
+	(*Step)(nil),                     // 93: agent_routing.v1.Step
+	(*durationpb.Duration)(nil),      // 94: google.protobuf.Duration
+	(OutcomeStatus)(0),               // 95: agent_routing.v1.OutcomeStatus
+	(TaskStatus)(0),                  // 96: agent_routing.v1.TaskStatus
+	(Decision)(0),                    // 97: agent_routing.v1.Decision
+	(*Turn)(nil),                     // 98: agent_routing.v1.Turn
+	(*Change)(nil),                   // 99: agent_routing.v1.Change
+	(*Heartbeat)(nil),                // 100: agent_routing.v1.Heartbeat
+	(*status.Status)(nil),            // 101: google.rpc.Status
+	(*Note)(nil),                     // 102: agent_routing.v1.Note
+	(TurnAbandonCause)(0),            // 103: agent_routing.v1.TurnAbandonCause
 }
 var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
 	77,  // 0: agent_routing.v1.RouteRequest.items:type_name -> agent_routing.v1.Item
@@ -7517,160 +7576,165 @@ var file_agent_routing_v1_routing_service_proto_depIdxs = []int32{
 	84,  // 11: agent_routing.v1.SetActiveAgentRequest.initiator:type_name -> agent_routing.v1.Initiator
 	85,  // 12: agent_routing.v1.SetActiveAgentRequest.context:type_name -> google.protobuf.Struct
 	86,  // 13: agent_routing.v1.SetActiveAgentRequest.mode:type_name -> agent_routing.v1.HandoffMode
-	87,  // 14: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	88,  // 15: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
-	83,  // 16: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	80,  // 17: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	89,  // 18: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
-	87,  // 19: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	87,  // 20: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
-	87,  // 21: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
-	87,  // 22: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
-	78,  // 23: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	19,  // 24: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
-	90,  // 25: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
-	80,  // 26: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
-	78,  // 27: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
-	78,  // 28: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
-	74,  // 29: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
-	18,  // 30: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	82,  // 31: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
-	16,  // 32: agent_routing.v1.StatusResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTask
-	17,  // 33: agent_routing.v1.StatusResponse.claim:type_name -> agent_routing.v1.Claim
-	90,  // 34: agent_routing.v1.ParkedTask.task:type_name -> agent_routing.v1.Task
-	87,  // 35: agent_routing.v1.ParkedTask.agent:type_name -> agent_routing.v1.Agent
-	18,  // 36: agent_routing.v1.ParkedTask.pending_approval:type_name -> agent_routing.v1.PendingApproval
-	87,  // 37: agent_routing.v1.Claim.agent:type_name -> agent_routing.v1.Agent
-	78,  // 38: agent_routing.v1.Claim.claim_time:type_name -> google.protobuf.Timestamp
-	78,  // 39: agent_routing.v1.Claim.expire_time:type_name -> google.protobuf.Timestamp
-	87,  // 40: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
-	78,  // 41: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
-	85,  // 42: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
-	78,  // 43: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
-	87,  // 44: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
-	78,  // 45: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
-	77,  // 46: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
-	21,  // 47: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
-	22,  // 48: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
-	23,  // 49: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
-	24,  // 50: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
-	25,  // 51: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
-	26,  // 52: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
-	91,  // 53: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
-	92,  // 54: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
-	85,  // 55: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
-	86,  // 56: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
-	85,  // 57: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
-	93,  // 58: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	94,  // 59: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
-	80,  // 60: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
-	87,  // 61: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
-	83,  // 62: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
-	81,  // 63: agent_routing.v1.CompleteTurnResponse.notice:type_name -> agent_routing.v1.Reply
-	95,  // 64: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
-	80,  // 65: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
-	87,  // 66: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
-	87,  // 67: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
-	94,  // 68: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
-	90,  // 69: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
-	1,   // 70: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
-	96,  // 71: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
-	87,  // 72: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
-	75,  // 73: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
-	76,  // 74: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
-	39,  // 75: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
-	77,  // 76: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
-	77,  // 77: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
-	78,  // 78: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
-	41,  // 79: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
-	2,   // 80: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
-	92,  // 81: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	3,   // 82: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
-	97,  // 83: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
-	98,  // 84: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
-	44,  // 85: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
-	45,  // 86: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
-	6,   // 87: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
-	7,   // 88: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
-	99,  // 89: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
-	47,  // 90: agent_routing.v1.RouteStreamResponse.more:type_name -> agent_routing.v1.RouteStreamResponse
-	92,  // 91: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
-	92,  // 92: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	50,  // 93: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
-	51,  // 94: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
-	80,  // 95: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
-	92,  // 96: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
-	78,  // 97: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
-	78,  // 98: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
-	54,  // 99: agent_routing.v1.ListWaitingResponse.entries:type_name -> agent_routing.v1.WaitingConversation
-	80,  // 100: agent_routing.v1.WaitingConversation.open_requests:type_name -> agent_routing.v1.Dispatch
-	78,  // 101: agent_routing.v1.WaitingConversation.dispatch_time:type_name -> google.protobuf.Timestamp
-	17,  // 102: agent_routing.v1.WaitingConversation.claim:type_name -> agent_routing.v1.Claim
-	17,  // 103: agent_routing.v1.ClaimTurnResponse.claim:type_name -> agent_routing.v1.Claim
-	100, // 104: agent_routing.v1.ListNotesResponse.notes:type_name -> agent_routing.v1.Note
-	92,  // 105: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
-	91,  // 106: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
-	64,  // 107: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
-	5,   // 108: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
-	92,  // 109: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
-	78,  // 110: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
-	4,   // 111: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
-	68,  // 112: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
-	18,  // 113: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
-	92,  // 114: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	68,  // 115: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
-	71,  // 116: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
-	72,  // 117: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
-	78,  // 118: agent_routing.v1.ApprovalsHeartbeat.send_time:type_name -> google.protobuf.Timestamp
-	6,   // 119: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
-	10,  // 120: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
-	12,  // 121: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
-	14,  // 122: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
-	20,  // 123: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
-	28,  // 124: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
-	30,  // 125: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
-	38,  // 126: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
-	32,  // 127: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
-	34,  // 128: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
-	36,  // 129: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
-	42,  // 130: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
-	48,  // 131: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
-	63,  // 132: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
-	52,  // 133: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
-	55,  // 134: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
-	57,  // 135: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
-	59,  // 136: agent_routing.v1.RoutingService.AddNote:input_type -> agent_routing.v1.AddNoteRequest
-	61,  // 137: agent_routing.v1.RoutingService.ListNotes:input_type -> agent_routing.v1.ListNotesRequest
-	66,  // 138: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
-	69,  // 139: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
-	46,  // 140: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
-	7,   // 141: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
-	11,  // 142: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
-	13,  // 143: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
-	15,  // 144: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
-	27,  // 145: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
-	29,  // 146: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
-	31,  // 147: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
-	40,  // 148: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
-	33,  // 149: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
-	35,  // 150: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
-	37,  // 151: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
-	43,  // 152: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
-	49,  // 153: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
-	65,  // 154: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
-	53,  // 155: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
-	56,  // 156: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
-	58,  // 157: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
-	60,  // 158: agent_routing.v1.RoutingService.AddNote:output_type -> agent_routing.v1.AddNoteResponse
-	62,  // 159: agent_routing.v1.RoutingService.ListNotes:output_type -> agent_routing.v1.ListNotesResponse
-	67,  // 160: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
-	70,  // 161: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
-	47,  // 162: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
-	141, // [141:163] is the sub-list for method output_type
-	119, // [119:141] is the sub-list for method input_type
-	119, // [119:119] is the sub-list for extension type_name
-	119, // [119:119] is the sub-list for extension extendee
-	0,   // [0:119] is the sub-list for field type_name
+	87,  // 14: agent_routing.v1.SetActiveAgentRequest.open_turn:type_name -> agent_routing.v1.MovedTurn.OpenTurn
+	88,  // 15: agent_routing.v1.SetActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	89,  // 16: agent_routing.v1.SetActiveAgentResponse.handoff:type_name -> agent_routing.v1.Handoff
+	83,  // 17: agent_routing.v1.SetActiveAgentResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	80,  // 18: agent_routing.v1.SetActiveAgentResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	90,  // 19: agent_routing.v1.SetActiveAgentResponse.moved_turn:type_name -> agent_routing.v1.MovedTurn
+	91,  // 20: agent_routing.v1.ClearActiveAgentRequest.scope:type_name -> agent_routing.v1.ClearScope
+	87,  // 21: agent_routing.v1.ClearActiveAgentRequest.open_turn:type_name -> agent_routing.v1.MovedTurn.OpenTurn
+	88,  // 22: agent_routing.v1.ClearActiveAgentResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	88,  // 23: agent_routing.v1.ClearActiveAgentResponse.agent:type_name -> agent_routing.v1.Agent
+	90,  // 24: agent_routing.v1.ClearActiveAgentResponse.moved_turn:type_name -> agent_routing.v1.MovedTurn
+	88,  // 25: agent_routing.v1.StatusResponse.active_agent:type_name -> agent_routing.v1.Agent
+	88,  // 26: agent_routing.v1.StatusResponse.next_agent:type_name -> agent_routing.v1.Agent
+	78,  // 27: agent_routing.v1.StatusResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	19,  // 28: agent_routing.v1.StatusResponse.return_stack:type_name -> agent_routing.v1.Frame
+	92,  // 29: agent_routing.v1.StatusResponse.task:type_name -> agent_routing.v1.Task
+	80,  // 30: agent_routing.v1.StatusResponse.open_requests:type_name -> agent_routing.v1.Dispatch
+	78,  // 31: agent_routing.v1.StatusResponse.create_time:type_name -> google.protobuf.Timestamp
+	78,  // 32: agent_routing.v1.StatusResponse.update_time:type_name -> google.protobuf.Timestamp
+	74,  // 33: agent_routing.v1.StatusResponse.turns_by_agent:type_name -> agent_routing.v1.StatusResponse.TurnsByAgentEntry
+	18,  // 34: agent_routing.v1.StatusResponse.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	82,  // 35: agent_routing.v1.StatusResponse.suggestion:type_name -> agent_routing.v1.Suggestion
+	16,  // 36: agent_routing.v1.StatusResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTask
+	17,  // 37: agent_routing.v1.StatusResponse.claim:type_name -> agent_routing.v1.Claim
+	92,  // 38: agent_routing.v1.ParkedTask.task:type_name -> agent_routing.v1.Task
+	88,  // 39: agent_routing.v1.ParkedTask.agent:type_name -> agent_routing.v1.Agent
+	18,  // 40: agent_routing.v1.ParkedTask.pending_approval:type_name -> agent_routing.v1.PendingApproval
+	88,  // 41: agent_routing.v1.Claim.agent:type_name -> agent_routing.v1.Agent
+	78,  // 42: agent_routing.v1.Claim.claim_time:type_name -> google.protobuf.Timestamp
+	78,  // 43: agent_routing.v1.Claim.expire_time:type_name -> google.protobuf.Timestamp
+	88,  // 44: agent_routing.v1.PendingApproval.agent:type_name -> agent_routing.v1.Agent
+	78,  // 45: agent_routing.v1.PendingApproval.pause_time:type_name -> google.protobuf.Timestamp
+	85,  // 46: agent_routing.v1.PendingApproval.fields:type_name -> google.protobuf.Struct
+	78,  // 47: agent_routing.v1.PendingApproval.expire_time:type_name -> google.protobuf.Timestamp
+	88,  // 48: agent_routing.v1.Frame.agent:type_name -> agent_routing.v1.Agent
+	78,  // 49: agent_routing.v1.Frame.lock_expire_time:type_name -> google.protobuf.Timestamp
+	77,  // 50: agent_routing.v1.CompleteTurnRequest.items:type_name -> agent_routing.v1.Item
+	21,  // 51: agent_routing.v1.CompleteTurnRequest.proceed:type_name -> agent_routing.v1.ProceedOutcome
+	22,  // 52: agent_routing.v1.CompleteTurnRequest.follow_up:type_name -> agent_routing.v1.FollowUpOutcome
+	23,  // 53: agent_routing.v1.CompleteTurnRequest.complete:type_name -> agent_routing.v1.CompleteOutcome
+	24,  // 54: agent_routing.v1.CompleteTurnRequest.handoff:type_name -> agent_routing.v1.HandoffOutcome
+	25,  // 55: agent_routing.v1.CompleteTurnRequest.approval_needed:type_name -> agent_routing.v1.ApprovalNeededOutcome
+	26,  // 56: agent_routing.v1.CompleteTurnRequest.failure:type_name -> agent_routing.v1.FailureOutcome
+	93,  // 57: agent_routing.v1.CompleteTurnRequest.steps:type_name -> agent_routing.v1.Step
+	94,  // 58: agent_routing.v1.FollowUpOutcome.timeout:type_name -> google.protobuf.Duration
+	85,  // 59: agent_routing.v1.HandoffOutcome.context:type_name -> google.protobuf.Struct
+	86,  // 60: agent_routing.v1.HandoffOutcome.mode:type_name -> agent_routing.v1.HandoffMode
+	85,  // 61: agent_routing.v1.ApprovalNeededOutcome.fields:type_name -> google.protobuf.Struct
+	95,  // 62: agent_routing.v1.CompleteTurnResponse.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	96,  // 63: agent_routing.v1.CompleteTurnResponse.task_status:type_name -> agent_routing.v1.TaskStatus
+	80,  // 64: agent_routing.v1.CompleteTurnResponse.next:type_name -> agent_routing.v1.Dispatch
+	88,  // 65: agent_routing.v1.CompleteTurnResponse.active_agent:type_name -> agent_routing.v1.Agent
+	83,  // 66: agent_routing.v1.CompleteTurnResponse.verdicts:type_name -> agent_routing.v1.Verdict
+	81,  // 67: agent_routing.v1.CompleteTurnResponse.notice:type_name -> agent_routing.v1.Reply
+	97,  // 68: agent_routing.v1.ResumeTaskRequest.decision:type_name -> agent_routing.v1.Decision
+	80,  // 69: agent_routing.v1.ResumeTaskResponse.dispatch:type_name -> agent_routing.v1.Dispatch
+	88,  // 70: agent_routing.v1.CancelTaskResponse.previous_agent:type_name -> agent_routing.v1.Agent
+	88,  // 71: agent_routing.v1.CancelTaskResponse.agent:type_name -> agent_routing.v1.Agent
+	96,  // 72: agent_routing.v1.ListTasksRequest.statuses:type_name -> agent_routing.v1.TaskStatus
+	92,  // 73: agent_routing.v1.ListTasksResponse.tasks:type_name -> agent_routing.v1.Task
+	1,   // 74: agent_routing.v1.ListTurnsRequest.order:type_name -> agent_routing.v1.TurnOrder
+	98,  // 75: agent_routing.v1.ListTurnsResponse.turns:type_name -> agent_routing.v1.Turn
+	88,  // 76: agent_routing.v1.ListAgentsResponse.agents:type_name -> agent_routing.v1.Agent
+	75,  // 77: agent_routing.v1.ListAgentsResponse.instructions:type_name -> agent_routing.v1.ListAgentsResponse.InstructionsEntry
+	76,  // 78: agent_routing.v1.ListAgentsResponse.agent_id_by_alias:type_name -> agent_routing.v1.ListAgentsResponse.AgentIdByAliasEntry
+	39,  // 79: agent_routing.v1.ReportDegradedRequest.turns:type_name -> agent_routing.v1.DegradedTurn
+	77,  // 80: agent_routing.v1.DegradedTurn.items:type_name -> agent_routing.v1.Item
+	77,  // 81: agent_routing.v1.DegradedTurn.agent_items:type_name -> agent_routing.v1.Item
+	78,  // 82: agent_routing.v1.DegradedTurn.decide_time:type_name -> google.protobuf.Timestamp
+	41,  // 83: agent_routing.v1.ReportDegradedResponse.results:type_name -> agent_routing.v1.DegradedTurnResult
+	2,   // 84: agent_routing.v1.DegradedTurnResult.status:type_name -> agent_routing.v1.DegradedTurnStatus
+	94,  // 85: agent_routing.v1.WatchSessionRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	3,   // 86: agent_routing.v1.WatchSessionRequest.include:type_name -> agent_routing.v1.WatchInclude
+	99,  // 87: agent_routing.v1.WatchSessionResponse.change:type_name -> agent_routing.v1.Change
+	100, // 88: agent_routing.v1.WatchSessionResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	44,  // 89: agent_routing.v1.WatchSessionResponse.delta:type_name -> agent_routing.v1.TurnDelta
+	45,  // 90: agent_routing.v1.WatchSessionResponse.note:type_name -> agent_routing.v1.TurnNote
+	6,   // 91: agent_routing.v1.RouteStreamRequest.route:type_name -> agent_routing.v1.RouteRequest
+	7,   // 92: agent_routing.v1.RouteStreamResponse.route:type_name -> agent_routing.v1.RouteResponse
+	101, // 93: agent_routing.v1.RouteStreamResponse.error:type_name -> google.rpc.Status
+	47,  // 94: agent_routing.v1.RouteStreamResponse.more:type_name -> agent_routing.v1.RouteStreamResponse
+	94,  // 95: agent_routing.v1.WatchInboxRequest.lease:type_name -> google.protobuf.Duration
+	94,  // 96: agent_routing.v1.WatchInboxRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	50,  // 97: agent_routing.v1.WatchInboxResponse.item:type_name -> agent_routing.v1.InboxItem
+	51,  // 98: agent_routing.v1.WatchInboxResponse.heartbeat:type_name -> agent_routing.v1.InboxHeartbeat
+	80,  // 99: agent_routing.v1.InboxItem.dispatch:type_name -> agent_routing.v1.Dispatch
+	94,  // 100: agent_routing.v1.InboxItem.lease:type_name -> google.protobuf.Duration
+	78,  // 101: agent_routing.v1.InboxItem.dispatch_time:type_name -> google.protobuf.Timestamp
+	78,  // 102: agent_routing.v1.InboxItem.deadline:type_name -> google.protobuf.Timestamp
+	54,  // 103: agent_routing.v1.ListWaitingResponse.entries:type_name -> agent_routing.v1.WaitingConversation
+	80,  // 104: agent_routing.v1.WaitingConversation.open_requests:type_name -> agent_routing.v1.Dispatch
+	78,  // 105: agent_routing.v1.WaitingConversation.dispatch_time:type_name -> google.protobuf.Timestamp
+	17,  // 106: agent_routing.v1.WaitingConversation.claim:type_name -> agent_routing.v1.Claim
+	17,  // 107: agent_routing.v1.ClaimTurnResponse.claim:type_name -> agent_routing.v1.Claim
+	102, // 108: agent_routing.v1.ListNotesResponse.notes:type_name -> agent_routing.v1.Note
+	94,  // 109: agent_routing.v1.KeepTurnRequest.extend:type_name -> google.protobuf.Duration
+	93,  // 110: agent_routing.v1.KeepTurnRequest.steps:type_name -> agent_routing.v1.Step
+	64,  // 111: agent_routing.v1.KeepTurnRequest.delta:type_name -> agent_routing.v1.AnswerDelta
+	5,   // 112: agent_routing.v1.KeepTurnResponse.status:type_name -> agent_routing.v1.KeepTurnStatus
+	94,  // 113: agent_routing.v1.KeepTurnResponse.lease:type_name -> google.protobuf.Duration
+	78,  // 114: agent_routing.v1.KeepTurnResponse.deadline:type_name -> google.protobuf.Timestamp
+	4,   // 115: agent_routing.v1.KeepTurnResponse.relay:type_name -> agent_routing.v1.Relay
+	103, // 116: agent_routing.v1.KeepTurnResponse.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	68,  // 117: agent_routing.v1.ListApprovalsResponse.approvals:type_name -> agent_routing.v1.WaitingApproval
+	18,  // 118: agent_routing.v1.WaitingApproval.approval:type_name -> agent_routing.v1.PendingApproval
+	94,  // 119: agent_routing.v1.WatchApprovalsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	68,  // 120: agent_routing.v1.WatchApprovalsResponse.waiting:type_name -> agent_routing.v1.WaitingApproval
+	71,  // 121: agent_routing.v1.WatchApprovalsResponse.ended:type_name -> agent_routing.v1.EndedApproval
+	72,  // 122: agent_routing.v1.WatchApprovalsResponse.heartbeat:type_name -> agent_routing.v1.ApprovalsHeartbeat
+	78,  // 123: agent_routing.v1.ApprovalsHeartbeat.send_time:type_name -> google.protobuf.Timestamp
+	6,   // 124: agent_routing.v1.RoutingService.Route:input_type -> agent_routing.v1.RouteRequest
+	10,  // 125: agent_routing.v1.RoutingService.SetActiveAgent:input_type -> agent_routing.v1.SetActiveAgentRequest
+	12,  // 126: agent_routing.v1.RoutingService.ClearActiveAgent:input_type -> agent_routing.v1.ClearActiveAgentRequest
+	14,  // 127: agent_routing.v1.RoutingService.Status:input_type -> agent_routing.v1.StatusRequest
+	20,  // 128: agent_routing.v1.RoutingService.CompleteTurn:input_type -> agent_routing.v1.CompleteTurnRequest
+	28,  // 129: agent_routing.v1.RoutingService.ResumeTask:input_type -> agent_routing.v1.ResumeTaskRequest
+	30,  // 130: agent_routing.v1.RoutingService.CancelTask:input_type -> agent_routing.v1.CancelTaskRequest
+	38,  // 131: agent_routing.v1.RoutingService.ReportDegraded:input_type -> agent_routing.v1.ReportDegradedRequest
+	32,  // 132: agent_routing.v1.RoutingService.ListTasks:input_type -> agent_routing.v1.ListTasksRequest
+	34,  // 133: agent_routing.v1.RoutingService.ListTurns:input_type -> agent_routing.v1.ListTurnsRequest
+	36,  // 134: agent_routing.v1.RoutingService.ListAgents:input_type -> agent_routing.v1.ListAgentsRequest
+	42,  // 135: agent_routing.v1.RoutingService.WatchSession:input_type -> agent_routing.v1.WatchSessionRequest
+	48,  // 136: agent_routing.v1.RoutingService.WatchInbox:input_type -> agent_routing.v1.WatchInboxRequest
+	63,  // 137: agent_routing.v1.RoutingService.KeepTurn:input_type -> agent_routing.v1.KeepTurnRequest
+	52,  // 138: agent_routing.v1.RoutingService.ListWaiting:input_type -> agent_routing.v1.ListWaitingRequest
+	55,  // 139: agent_routing.v1.RoutingService.ClaimTurn:input_type -> agent_routing.v1.ClaimTurnRequest
+	57,  // 140: agent_routing.v1.RoutingService.ReleaseTurn:input_type -> agent_routing.v1.ReleaseTurnRequest
+	59,  // 141: agent_routing.v1.RoutingService.AddNote:input_type -> agent_routing.v1.AddNoteRequest
+	61,  // 142: agent_routing.v1.RoutingService.ListNotes:input_type -> agent_routing.v1.ListNotesRequest
+	66,  // 143: agent_routing.v1.RoutingService.ListApprovals:input_type -> agent_routing.v1.ListApprovalsRequest
+	69,  // 144: agent_routing.v1.RoutingService.WatchApprovals:input_type -> agent_routing.v1.WatchApprovalsRequest
+	46,  // 145: agent_routing.v1.RoutingService.RouteStream:input_type -> agent_routing.v1.RouteStreamRequest
+	7,   // 146: agent_routing.v1.RoutingService.Route:output_type -> agent_routing.v1.RouteResponse
+	11,  // 147: agent_routing.v1.RoutingService.SetActiveAgent:output_type -> agent_routing.v1.SetActiveAgentResponse
+	13,  // 148: agent_routing.v1.RoutingService.ClearActiveAgent:output_type -> agent_routing.v1.ClearActiveAgentResponse
+	15,  // 149: agent_routing.v1.RoutingService.Status:output_type -> agent_routing.v1.StatusResponse
+	27,  // 150: agent_routing.v1.RoutingService.CompleteTurn:output_type -> agent_routing.v1.CompleteTurnResponse
+	29,  // 151: agent_routing.v1.RoutingService.ResumeTask:output_type -> agent_routing.v1.ResumeTaskResponse
+	31,  // 152: agent_routing.v1.RoutingService.CancelTask:output_type -> agent_routing.v1.CancelTaskResponse
+	40,  // 153: agent_routing.v1.RoutingService.ReportDegraded:output_type -> agent_routing.v1.ReportDegradedResponse
+	33,  // 154: agent_routing.v1.RoutingService.ListTasks:output_type -> agent_routing.v1.ListTasksResponse
+	35,  // 155: agent_routing.v1.RoutingService.ListTurns:output_type -> agent_routing.v1.ListTurnsResponse
+	37,  // 156: agent_routing.v1.RoutingService.ListAgents:output_type -> agent_routing.v1.ListAgentsResponse
+	43,  // 157: agent_routing.v1.RoutingService.WatchSession:output_type -> agent_routing.v1.WatchSessionResponse
+	49,  // 158: agent_routing.v1.RoutingService.WatchInbox:output_type -> agent_routing.v1.WatchInboxResponse
+	65,  // 159: agent_routing.v1.RoutingService.KeepTurn:output_type -> agent_routing.v1.KeepTurnResponse
+	53,  // 160: agent_routing.v1.RoutingService.ListWaiting:output_type -> agent_routing.v1.ListWaitingResponse
+	56,  // 161: agent_routing.v1.RoutingService.ClaimTurn:output_type -> agent_routing.v1.ClaimTurnResponse
+	58,  // 162: agent_routing.v1.RoutingService.ReleaseTurn:output_type -> agent_routing.v1.ReleaseTurnResponse
+	60,  // 163: agent_routing.v1.RoutingService.AddNote:output_type -> agent_routing.v1.AddNoteResponse
+	62,  // 164: agent_routing.v1.RoutingService.ListNotes:output_type -> agent_routing.v1.ListNotesResponse
+	67,  // 165: agent_routing.v1.RoutingService.ListApprovals:output_type -> agent_routing.v1.ListApprovalsResponse
+	70,  // 166: agent_routing.v1.RoutingService.WatchApprovals:output_type -> agent_routing.v1.WatchApprovalsResponse
+	47,  // 167: agent_routing.v1.RoutingService.RouteStream:output_type -> agent_routing.v1.RouteStreamResponse
+	146, // [146:168] is the sub-list for method output_type
+	124, // [124:146] is the sub-list for method input_type
+	124, // [124:124] is the sub-list for extension type_name
+	124, // [124:124] is the sub-list for extension extendee
+	0,   // [0:124] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_routing_service_proto_init() }
@@ -7683,6 +7747,7 @@ func file_agent_routing_v1_routing_service_proto_init() {
 	file_agent_routing_v1_dispatch_proto_init()
 	file_agent_routing_v1_handoff_proto_init()
 	file_agent_routing_v1_item_proto_init()
+	file_agent_routing_v1_moved_turn_proto_init()
 	file_agent_routing_v1_note_proto_init()
 	file_agent_routing_v1_session_event_proto_init()
 	file_agent_routing_v1_task_proto_init()

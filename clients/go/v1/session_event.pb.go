@@ -172,25 +172,43 @@ type TurnAbandonCause int32
 const (
 	// Not set.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_UNSPECIFIED TurnAbandonCause = 0
-	// A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
-	// abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
+	// More turns were open than the registry's open_turns allows: the oldest is abandoned.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_OPEN_TURNS TurnAbandonCause = 1
 	// The deadline passed: the turn_timeout of the agent or of the registry, or as KeepTurn extended it.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_TIMEOUT TurnAbandonCause = 2
 	// The user sent "/reset".
 	TurnAbandonCause_TURN_ABANDON_CAUSE_RESET TurnAbandonCause = 3
-	// ClearActiveAgent was called with CLEAR_SCOPE_SESSION.
+	// ClearActiveAgent was called with CLEAR_SCOPE_SESSION, or without its turn going along.
 	TurnAbandonCause_TURN_ABANDON_CAUSE_CLEARED TurnAbandonCause = 4
+	// The user wrote again before the answer, and the agent of the earlier message gets it from an
+	// inbox: no worker had it, or the one that had it did not answer while its lease ran.
+	TurnAbandonCause_TURN_ABANDON_CAUSE_OVERTAKEN TurnAbandonCause = 5
+	// The conversation was moved without it: by "/supervisor" or "/agent", or by SetActiveAgent.
+	TurnAbandonCause_TURN_ABANDON_CAUSE_COMMAND TurnAbandonCause = 6
+	// Its task was cancelled.
+	TurnAbandonCause_TURN_ABANDON_CAUSE_CANCELLED TurnAbandonCause = 7
+	// The user replaced the message by another. Servers do not send it yet.
+	TurnAbandonCause_TURN_ABANDON_CAUSE_REPLACED TurnAbandonCause = 8
+	// Five workers had the turn from its agent's inbox, and none completed it.
+	TurnAbandonCause_TURN_ABANDON_CAUSE_ATTEMPTS TurnAbandonCause = 9
+	// The session was erased. Servers do not send it yet.
+	TurnAbandonCause_TURN_ABANDON_CAUSE_ERASED TurnAbandonCause = 10
 )
 
 // Enum value maps for TurnAbandonCause.
 var (
 	TurnAbandonCause_name = map[int32]string{
-		0: "TURN_ABANDON_CAUSE_UNSPECIFIED",
-		1: "TURN_ABANDON_CAUSE_OPEN_TURNS",
-		2: "TURN_ABANDON_CAUSE_TIMEOUT",
-		3: "TURN_ABANDON_CAUSE_RESET",
-		4: "TURN_ABANDON_CAUSE_CLEARED",
+		0:  "TURN_ABANDON_CAUSE_UNSPECIFIED",
+		1:  "TURN_ABANDON_CAUSE_OPEN_TURNS",
+		2:  "TURN_ABANDON_CAUSE_TIMEOUT",
+		3:  "TURN_ABANDON_CAUSE_RESET",
+		4:  "TURN_ABANDON_CAUSE_CLEARED",
+		5:  "TURN_ABANDON_CAUSE_OVERTAKEN",
+		6:  "TURN_ABANDON_CAUSE_COMMAND",
+		7:  "TURN_ABANDON_CAUSE_CANCELLED",
+		8:  "TURN_ABANDON_CAUSE_REPLACED",
+		9:  "TURN_ABANDON_CAUSE_ATTEMPTS",
+		10: "TURN_ABANDON_CAUSE_ERASED",
 	}
 	TurnAbandonCause_value = map[string]int32{
 		"TURN_ABANDON_CAUSE_UNSPECIFIED": 0,
@@ -198,6 +216,12 @@ var (
 		"TURN_ABANDON_CAUSE_TIMEOUT":     2,
 		"TURN_ABANDON_CAUSE_RESET":       3,
 		"TURN_ABANDON_CAUSE_CLEARED":     4,
+		"TURN_ABANDON_CAUSE_OVERTAKEN":   5,
+		"TURN_ABANDON_CAUSE_COMMAND":     6,
+		"TURN_ABANDON_CAUSE_CANCELLED":   7,
+		"TURN_ABANDON_CAUSE_REPLACED":    8,
+		"TURN_ABANDON_CAUSE_ATTEMPTS":    9,
+		"TURN_ABANDON_CAUSE_ERASED":      10,
 	}
 )
 
@@ -4064,13 +4088,16 @@ type MessageSaid struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the message: Turn.request_id of its entry in ListTurns.
 	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
-	// The open request in which it was said. Empty: a person said it between turns, or the service
-	// told the user that nobody had claimed the conversation.
+	// The open request in which it was said. Empty: it was said between turns, by a person or with a
+	// handoff, or the service told the user that nobody had claimed the conversation.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The task.
 	TaskId string `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	// The agent.
-	Agent         *Agent `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
+	Agent *Agent `protobuf:"bytes,4,opt,name=agent,proto3" json:"agent,omitempty"`
+	// Who said it: OPERATOR if an operator did, while the agent had the conversation. Unspecified: the
+	// agent.
+	Initiator     Initiator `protobuf:"varint,5,opt,name=initiator,proto3,enum=agent_routing.v1.Initiator" json:"initiator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4131,6 +4158,13 @@ func (x *MessageSaid) GetAgent() *Agent {
 		return x.Agent
 	}
 	return nil
+}
+
+func (x *MessageSaid) GetInitiator() Initiator {
+	if x != nil {
+		return x.Initiator
+	}
+	return Initiator_INITIATOR_UNSPECIFIED
 }
 
 // A person noted something about a conversation.
@@ -4606,14 +4640,15 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"taken_from\x18\x03 \x01(\tR\ttakenFrom\x12;\n" +
 	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x93\x01\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\xce\x01\n" +
 	"\vMessageSaid\x12\x1d\n" +
 	"\n" +
 	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x17\n" +
 	"\atask_id\x18\x03 \x01(\tR\x06taskId\x12-\n" +
-	"\x05agent\x18\x04 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\"\x84\x01\n" +
+	"\x05agent\x18\x04 \x01(\v2\x17.agent_routing.v1.AgentR\x05agent\x129\n" +
+	"\tinitiator\x18\x05 \x01(\x0e2\x1b.agent_routing.v1.InitiatorR\tinitiator\"\x84\x01\n" +
 	"\tNoteAdded\x12\x17\n" +
 	"\anote_id\x18\x01 \x01(\tR\x06noteId\x12\x17\n" +
 	"\atask_id\x18\x02 \x01(\tR\x06taskId\x12-\n" +
@@ -4645,13 +4680,20 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x18LOCK_RELEASE_CAUSE_RESET\x10\x04\x12\x1e\n" +
 	"\x1aLOCK_RELEASE_CAUSE_CLEARED\x10\x05\x12\x1e\n" +
 	"\x1aLOCK_RELEASE_CAUSE_HANDOFF\x10\x06\x12\x1e\n" +
-	"\x1aLOCK_RELEASE_CAUSE_FAILURE\x10\a*\xb7\x01\n" +
+	"\x1aLOCK_RELEASE_CAUSE_FAILURE\x10\a*\xfc\x02\n" +
 	"\x10TurnAbandonCause\x12\"\n" +
 	"\x1eTURN_ABANDON_CAUSE_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dTURN_ABANDON_CAUSE_OPEN_TURNS\x10\x01\x12\x1e\n" +
 	"\x1aTURN_ABANDON_CAUSE_TIMEOUT\x10\x02\x12\x1c\n" +
 	"\x18TURN_ABANDON_CAUSE_RESET\x10\x03\x12\x1e\n" +
-	"\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04*\xfc\x01\n" +
+	"\x1aTURN_ABANDON_CAUSE_CLEARED\x10\x04\x12 \n" +
+	"\x1cTURN_ABANDON_CAUSE_OVERTAKEN\x10\x05\x12\x1e\n" +
+	"\x1aTURN_ABANDON_CAUSE_COMMAND\x10\x06\x12 \n" +
+	"\x1cTURN_ABANDON_CAUSE_CANCELLED\x10\a\x12\x1f\n" +
+	"\x1bTURN_ABANDON_CAUSE_REPLACED\x10\b\x12\x1f\n" +
+	"\x1bTURN_ABANDON_CAUSE_ATTEMPTS\x10\t\x12\x1d\n" +
+	"\x19TURN_ABANDON_CAUSE_ERASED\x10\n" +
+	"*\xfc\x01\n" +
 	"\x15ApprovalWithdrawCause\x12'\n" +
 	"#APPROVAL_WITHDRAW_CAUSE_UNSPECIFIED\x10\x00\x12#\n" +
 	"\x1fAPPROVAL_WITHDRAW_CAUSE_COMMAND\x10\x01\x12!\n" +
@@ -4768,6 +4810,7 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(Decision)(0),                   // 63: agent_routing.v1.Decision
 	(*Verdict)(nil),                 // 64: agent_routing.v1.Verdict
 	(*Suggestion)(nil),              // 65: agent_routing.v1.Suggestion
+	(Initiator)(0),                  // 66: agent_routing.v1.Initiator
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	11, // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
@@ -4861,15 +4904,16 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	53, // 88: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
 	52, // 89: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
 	53, // 90: agent_routing.v1.MessageSaid.agent:type_name -> agent_routing.v1.Agent
-	53, // 91: agent_routing.v1.NoteAdded.agent:type_name -> agent_routing.v1.Agent
-	53, // 92: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
-	8,  // 93: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
-	53, // 94: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
-	95, // [95:95] is the sub-list for method output_type
-	95, // [95:95] is the sub-list for method input_type
-	95, // [95:95] is the sub-list for extension type_name
-	95, // [95:95] is the sub-list for extension extendee
-	0,  // [0:95] is the sub-list for field type_name
+	66, // 91: agent_routing.v1.MessageSaid.initiator:type_name -> agent_routing.v1.Initiator
+	53, // 92: agent_routing.v1.NoteAdded.agent:type_name -> agent_routing.v1.Agent
+	53, // 93: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
+	8,  // 94: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
+	53, // 95: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
+	96, // [96:96] is the sub-list for method output_type
+	96, // [96:96] is the sub-list for method input_type
+	96, // [96:96] is the sub-list for extension type_name
+	96, // [96:96] is the sub-list for extension extendee
+	0,  // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }

@@ -41,7 +41,8 @@ const (
 	TurnOutcome_TURN_OUTCOME_APPROVAL_NEEDED TurnOutcome = 5
 	// The agent and its task failed.
 	TurnOutcome_TURN_OUTCOME_FAILURE TurnOutcome = 6
-	// There was no answer in time, newer turns displaced this one, or the session was reset.
+	// It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
+	// if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
 	TurnOutcome_TURN_OUTCOME_ABANDONED TurnOutcome = 7
 	// A person answered a later request of the conversation, and this one with it, or it went back
 	// unclaimed with a later one: see answered_by.
@@ -106,6 +107,91 @@ func (TurnOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_agent_routing_v1_turn_proto_rawDescGZIP(), []int{0}
 }
 
+// Why a turn was abandoned: TurnAbandonCause, by the same numbers. This file cannot import that one.
+type AbandonCause int32
+
+const (
+	// Not set.
+	AbandonCause_ABANDON_CAUSE_UNSPECIFIED AbandonCause = 0
+	// More turns were open than the registry allows.
+	AbandonCause_ABANDON_CAUSE_OPEN_TURNS AbandonCause = 1
+	// The deadline passed.
+	AbandonCause_ABANDON_CAUSE_TIMEOUT AbandonCause = 2
+	// The user sent "/reset".
+	AbandonCause_ABANDON_CAUSE_RESET AbandonCause = 3
+	// ClearActiveAgent left it.
+	AbandonCause_ABANDON_CAUSE_CLEARED AbandonCause = 4
+	// The user wrote again before the answer.
+	AbandonCause_ABANDON_CAUSE_OVERTAKEN AbandonCause = 5
+	// "/supervisor", "/agent" or SetActiveAgent moved the conversation without it.
+	AbandonCause_ABANDON_CAUSE_COMMAND AbandonCause = 6
+	// Its task was cancelled.
+	AbandonCause_ABANDON_CAUSE_CANCELLED AbandonCause = 7
+	// The user replaced the message by another.
+	AbandonCause_ABANDON_CAUSE_REPLACED AbandonCause = 8
+	// Too many workers had it, and none completed it.
+	AbandonCause_ABANDON_CAUSE_ATTEMPTS AbandonCause = 9
+	// The session was erased.
+	AbandonCause_ABANDON_CAUSE_ERASED AbandonCause = 10
+)
+
+// Enum value maps for AbandonCause.
+var (
+	AbandonCause_name = map[int32]string{
+		0:  "ABANDON_CAUSE_UNSPECIFIED",
+		1:  "ABANDON_CAUSE_OPEN_TURNS",
+		2:  "ABANDON_CAUSE_TIMEOUT",
+		3:  "ABANDON_CAUSE_RESET",
+		4:  "ABANDON_CAUSE_CLEARED",
+		5:  "ABANDON_CAUSE_OVERTAKEN",
+		6:  "ABANDON_CAUSE_COMMAND",
+		7:  "ABANDON_CAUSE_CANCELLED",
+		8:  "ABANDON_CAUSE_REPLACED",
+		9:  "ABANDON_CAUSE_ATTEMPTS",
+		10: "ABANDON_CAUSE_ERASED",
+	}
+	AbandonCause_value = map[string]int32{
+		"ABANDON_CAUSE_UNSPECIFIED": 0,
+		"ABANDON_CAUSE_OPEN_TURNS":  1,
+		"ABANDON_CAUSE_TIMEOUT":     2,
+		"ABANDON_CAUSE_RESET":       3,
+		"ABANDON_CAUSE_CLEARED":     4,
+		"ABANDON_CAUSE_OVERTAKEN":   5,
+		"ABANDON_CAUSE_COMMAND":     6,
+		"ABANDON_CAUSE_CANCELLED":   7,
+		"ABANDON_CAUSE_REPLACED":    8,
+		"ABANDON_CAUSE_ATTEMPTS":    9,
+		"ABANDON_CAUSE_ERASED":      10,
+	}
+)
+
+func (x AbandonCause) Enum() *AbandonCause {
+	p := new(AbandonCause)
+	*p = x
+	return p
+}
+
+func (x AbandonCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AbandonCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_agent_routing_v1_turn_proto_enumTypes[1].Descriptor()
+}
+
+func (AbandonCause) Type() protoreflect.EnumType {
+	return &file_agent_routing_v1_turn_proto_enumTypes[1]
+}
+
+func (x AbandonCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AbandonCause.Descriptor instead.
+func (AbandonCause) EnumDescriptor() ([]byte, []int) {
+	return file_agent_routing_v1_turn_proto_rawDescGZIP(), []int{1}
+}
+
 // What the outcome of a turn did.
 type OutcomeStatus int32
 
@@ -149,11 +235,11 @@ func (x OutcomeStatus) String() string {
 }
 
 func (OutcomeStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_agent_routing_v1_turn_proto_enumTypes[1].Descriptor()
+	return file_agent_routing_v1_turn_proto_enumTypes[2].Descriptor()
 }
 
 func (OutcomeStatus) Type() protoreflect.EnumType {
-	return &file_agent_routing_v1_turn_proto_enumTypes[1]
+	return &file_agent_routing_v1_turn_proto_enumTypes[2]
 }
 
 func (x OutcomeStatus) Number() protoreflect.EnumNumber {
@@ -162,7 +248,7 @@ func (x OutcomeStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutcomeStatus.Descriptor instead.
 func (OutcomeStatus) EnumDescriptor() ([]byte, []int) {
-	return file_agent_routing_v1_turn_proto_rawDescGZIP(), []int{1}
+	return file_agent_routing_v1_turn_proto_rawDescGZIP(), []int{2}
 }
 
 // One request to one agent, and its answer: the entries of a session's history.
@@ -220,7 +306,9 @@ type Turn struct {
 	// In ListTurns: what to show to the user after agent_text, in the session's language and with the
 	// agent's present name: that the answer parked its task until the approval. Empty otherwise, and
 	// in Dispatch.history.
-	Notice        string `protobuf:"bytes,20,opt,name=notice,proto3" json:"notice,omitempty"`
+	Notice string `protobuf:"bytes,20,opt,name=notice,proto3" json:"notice,omitempty"`
+	// Why the turn was abandoned (TURN_OUTCOME_ABANDONED). Otherwise not set.
+	AbandonCause  AbandonCause `protobuf:"varint,21,opt,name=abandon_cause,json=abandonCause,proto3,enum=agent_routing.v1.AbandonCause" json:"abandon_cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -395,6 +483,13 @@ func (x *Turn) GetNotice() string {
 	return ""
 }
 
+func (x *Turn) GetAbandonCause() AbandonCause {
+	if x != nil {
+		return x.AbandonCause
+	}
+	return AbandonCause_ABANDON_CAUSE_UNSPECIFIED
+}
+
 // One step of an agent's work on a turn: a model call, a tool call, an intermediate result.
 //
 // An answer has at most 64 steps, 48 KiB in all serialised.
@@ -504,7 +599,7 @@ var File_agent_routing_v1_turn_proto protoreflect.FileDescriptor
 
 const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\n" +
-	"\x1bagent_routing/v1/turn.proto\x12\x10agent_routing.v1\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xff\x06\n" +
+	"\x1bagent_routing/v1/turn.proto\x12\x10agent_routing.v1\x1a\x1bagent_routing/v1/item.proto\x1a#agent_routing/v1/route_reason.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\a\n" +
 	"\x04Turn\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -532,7 +627,8 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\x0fhandoff_message\x18\x12 \x01(\tR\x0ehandoffMessage\x12\x1f\n" +
 	"\vanswered_by\x18\x13 \x01(\tR\n" +
 	"answeredBy\x12\x16\n" +
-	"\x06notice\x18\x14 \x01(\tR\x06notice\"\xe8\x01\n" +
+	"\x06notice\x18\x14 \x01(\tR\x06notice\x12C\n" +
+	"\rabandon_cause\x18\x15 \x01(\x0e2\x1e.agent_routing.v1.AbandonCauseR\fabandonCause\"\xe8\x01\n" +
 	"\x04Step\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x14\n" +
@@ -552,7 +648,20 @@ const file_agent_routing_v1_turn_proto_rawDesc = "" +
 	"\x14TURN_OUTCOME_FAILURE\x10\x06\x12\x1a\n" +
 	"\x16TURN_OUTCOME_ABANDONED\x10\a\x12\x19\n" +
 	"\x15TURN_OUTCOME_ANSWERED\x10\b\x12\x15\n" +
-	"\x11TURN_OUTCOME_SAID\x10\t*\x88\x01\n" +
+	"\x11TURN_OUTCOME_SAID\x10\t*\xc1\x02\n" +
+	"\fAbandonCause\x12\x1d\n" +
+	"\x19ABANDON_CAUSE_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18ABANDON_CAUSE_OPEN_TURNS\x10\x01\x12\x19\n" +
+	"\x15ABANDON_CAUSE_TIMEOUT\x10\x02\x12\x17\n" +
+	"\x13ABANDON_CAUSE_RESET\x10\x03\x12\x19\n" +
+	"\x15ABANDON_CAUSE_CLEARED\x10\x04\x12\x1b\n" +
+	"\x17ABANDON_CAUSE_OVERTAKEN\x10\x05\x12\x19\n" +
+	"\x15ABANDON_CAUSE_COMMAND\x10\x06\x12\x1b\n" +
+	"\x17ABANDON_CAUSE_CANCELLED\x10\a\x12\x1a\n" +
+	"\x16ABANDON_CAUSE_REPLACED\x10\b\x12\x1a\n" +
+	"\x16ABANDON_CAUSE_ATTEMPTS\x10\t\x12\x18\n" +
+	"\x14ABANDON_CAUSE_ERASED\x10\n" +
+	"*\x88\x01\n" +
 	"\rOutcomeStatus\x12\x1e\n" +
 	"\x1aOUTCOME_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16OUTCOME_STATUS_APPLIED\x10\x01\x12\x1e\n" +
@@ -572,35 +681,37 @@ func file_agent_routing_v1_turn_proto_rawDescGZIP() []byte {
 	return file_agent_routing_v1_turn_proto_rawDescData
 }
 
-var file_agent_routing_v1_turn_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_agent_routing_v1_turn_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_agent_routing_v1_turn_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
 var file_agent_routing_v1_turn_proto_goTypes = []any{
 	(TurnOutcome)(0),              // 0: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),            // 1: agent_routing.v1.OutcomeStatus
-	(*Turn)(nil),                  // 2: agent_routing.v1.Turn
-	(*Step)(nil),                  // 3: agent_routing.v1.Step
-	(RouteReason)(0),              // 4: agent_routing.v1.RouteReason
-	(*Item)(nil),                  // 5: agent_routing.v1.Item
-	(*timestamppb.Timestamp)(nil), // 6: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
+	(AbandonCause)(0),             // 1: agent_routing.v1.AbandonCause
+	(OutcomeStatus)(0),            // 2: agent_routing.v1.OutcomeStatus
+	(*Turn)(nil),                  // 3: agent_routing.v1.Turn
+	(*Step)(nil),                  // 4: agent_routing.v1.Step
+	(RouteReason)(0),              // 5: agent_routing.v1.RouteReason
+	(*Item)(nil),                  // 6: agent_routing.v1.Item
+	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
 }
 var file_agent_routing_v1_turn_proto_depIdxs = []int32{
-	4,  // 0: agent_routing.v1.Turn.reason:type_name -> agent_routing.v1.RouteReason
-	5,  // 1: agent_routing.v1.Turn.user_items:type_name -> agent_routing.v1.Item
-	5,  // 2: agent_routing.v1.Turn.agent_items:type_name -> agent_routing.v1.Item
+	5,  // 0: agent_routing.v1.Turn.reason:type_name -> agent_routing.v1.RouteReason
+	6,  // 1: agent_routing.v1.Turn.user_items:type_name -> agent_routing.v1.Item
+	6,  // 2: agent_routing.v1.Turn.agent_items:type_name -> agent_routing.v1.Item
 	0,  // 3: agent_routing.v1.Turn.outcome:type_name -> agent_routing.v1.TurnOutcome
-	6,  // 4: agent_routing.v1.Turn.create_time:type_name -> google.protobuf.Timestamp
-	6,  // 5: agent_routing.v1.Turn.complete_time:type_name -> google.protobuf.Timestamp
-	7,  // 6: agent_routing.v1.Turn.response_duration:type_name -> google.protobuf.Duration
-	3,  // 7: agent_routing.v1.Turn.steps:type_name -> agent_routing.v1.Step
-	1,  // 8: agent_routing.v1.Turn.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	6,  // 9: agent_routing.v1.Step.start_time:type_name -> google.protobuf.Timestamp
-	7,  // 10: agent_routing.v1.Step.duration:type_name -> google.protobuf.Duration
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	7,  // 4: agent_routing.v1.Turn.create_time:type_name -> google.protobuf.Timestamp
+	7,  // 5: agent_routing.v1.Turn.complete_time:type_name -> google.protobuf.Timestamp
+	8,  // 6: agent_routing.v1.Turn.response_duration:type_name -> google.protobuf.Duration
+	4,  // 7: agent_routing.v1.Turn.steps:type_name -> agent_routing.v1.Step
+	2,  // 8: agent_routing.v1.Turn.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	1,  // 9: agent_routing.v1.Turn.abandon_cause:type_name -> agent_routing.v1.AbandonCause
+	7,  // 10: agent_routing.v1.Step.start_time:type_name -> google.protobuf.Timestamp
+	8,  // 11: agent_routing.v1.Step.duration:type_name -> google.protobuf.Duration
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_turn_proto_init() }
@@ -615,7 +726,7 @@ func file_agent_routing_v1_turn_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_turn_proto_rawDesc), len(file_agent_routing_v1_turn_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   2,
 			NumExtensions: 0,
 			NumServices:   0,

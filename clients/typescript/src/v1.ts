@@ -7,6 +7,7 @@ export * from "./gen/agent_routing/v1/dispatch_pb.js";
 export * from "./gen/agent_routing/v1/error_reason_pb.js";
 export * from "./gen/agent_routing/v1/handoff_pb.js";
 export * from "./gen/agent_routing/v1/item_pb.js";
+export * from "./gen/agent_routing/v1/moved_turn_pb.js";
 export * from "./gen/agent_routing/v1/route_reason_pb.js";
 export * from "./gen/agent_routing/v1/routing_service_pb.js";
 export * from "./gen/agent_routing/v1/session_event_pb.js";

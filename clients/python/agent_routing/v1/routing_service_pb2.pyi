@@ -8,6 +8,7 @@ import agent_routing.v1.clear_scope_pb2
 import agent_routing.v1.dispatch_pb2
 import agent_routing.v1.handoff_pb2
 import agent_routing.v1.item_pb2
+import agent_routing.v1.moved_turn_pb2
 import agent_routing.v1.note_pb2
 import agent_routing.v1.session_event_pb2
 import agent_routing.v1.task_pb2
@@ -589,6 +590,7 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     TASK_ID_FIELD_NUMBER: builtins.int
+    OPEN_TURN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required, unless task_id is given. A new one is created, and belongs to the user."""
     user_id: builtins.str
@@ -640,6 +642,10 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     task's next message. Empty: the task of turn_request_id, or else the one in the foreground. Unknown:
     NOT_FOUND, UNKNOWN_TASK; closed: TASK_CLOSED; not that of turn_request_id: INVALID_FIELD.
     """
+    open_turn: agent_routing.v1.moved_turn_pb2.MovedTurn.OpenTurn.ValueType
+    """What becomes of a message that waits for its answer. Unspecified: see OPEN_TURN_UNSPECIFIED.
+    Only without turn_request_id; with it: INVALID_FIELD.
+    """
     @property
     def context(self) -> google.protobuf.struct_pb2.Struct:
         """What the target needs to know. At most 16 KiB serialised, at most 24 levels deep."""
@@ -662,9 +668,10 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
         expected_revision: builtins.int | None = ...,
         validate_only: builtins.bool = ...,
         task_id: builtins.str = ...,
+        open_turn: agent_routing.v1.moved_turn_pb2.MovedTurn.OpenTurn.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "context", b"context", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "context", b"context", "expected_revision", b"expected_revision", "from_agent_id", b"from_agent_id", "initiator", b"initiator", "message", b"message", "mode", b"mode", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "suggestion_id", b"suggestion_id", "task_id", b"task_id", "turn_request_id", b"turn_request_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "agent_id", b"agent_id", "context", b"context", "expected_revision", b"expected_revision", "from_agent_id", b"from_agent_id", "initiator", b"initiator", "message", b"message", "mode", b"mode", "open_turn", b"open_turn", "reason", b"reason", "request_id", b"request_id", "session_id", b"session_id", "suggestion_id", b"suggestion_id", "task_id", b"task_id", "turn_request_id", b"turn_request_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___SetActiveAgentRequest: typing_extensions.TypeAlias = SetActiveAgentRequest
@@ -683,6 +690,7 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
     HANDOFF_FIELD_NUMBER: builtins.int
     VERDICTS_FIELD_NUMBER: builtins.int
     DISPATCH_FIELD_NUMBER: builtins.int
+    MOVED_TURN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
@@ -713,6 +721,12 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
         turn_request_id.
         """
 
+    @property
+    def moved_turn(self) -> agent_routing.v1.moved_turn_pb2.MovedTurn:
+        """The message that waited for its answer, and what becomes of it. Unset if none did, and with a
+        turn_request_id.
+        """
+
     def __init__(
         self,
         *,
@@ -724,9 +738,10 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
         handoff: agent_routing.v1.handoff_pb2.Handoff | None = ...,
         verdicts: collections.abc.Iterable[agent_routing.v1.handoff_pb2.Verdict] | None = ...,
         dispatch: agent_routing.v1.dispatch_pb2.Dispatch | None = ...,
+        moved_turn: agent_routing.v1.moved_turn_pb2.MovedTurn | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent", b"agent", "dispatch", b"dispatch", "handoff", b"handoff"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "dispatch", b"dispatch", "handoff", b"handoff", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "verdicts", b"verdicts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "dispatch", b"dispatch", "handoff", b"handoff", "moved_turn", b"moved_turn"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "dispatch", b"dispatch", "handoff", b"handoff", "moved_turn", b"moved_turn", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id", "verdicts", b"verdicts"]) -> None: ...
 
 Global___SetActiveAgentResponse: typing_extensions.TypeAlias = SetActiveAgentResponse
 
@@ -744,6 +759,7 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
     TASK_ID_FIELD_NUMBER: builtins.int
+    OPEN_TURN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session. Required, unless task_id is given."""
     user_id: builtins.str
@@ -765,6 +781,10 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
     next message goes to the home agent. Empty: the one in the foreground. Unknown: NOT_FOUND,
     UNKNOWN_TASK; closed: TASK_CLOSED.
     """
+    open_turn: agent_routing.v1.moved_turn_pb2.MovedTurn.OpenTurn.ValueType
+    """What becomes of a message that waits for its answer. Unspecified: see OPEN_TURN_UNSPECIFIED. With
+    scope SESSION every open turn is abandoned, and another value is INVALID_FIELD.
+    """
     def __init__(
         self,
         *,
@@ -776,9 +796,10 @@ class ClearActiveAgentRequest(google.protobuf.message.Message):
         expected_revision: builtins.int | None = ...,
         validate_only: builtins.bool = ...,
         task_id: builtins.str = ...,
+        open_turn: agent_routing.v1.moved_turn_pb2.MovedTurn.OpenTurn.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "reason", b"reason", "request_id", b"request_id", "scope", b"scope", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_expected_revision", b"_expected_revision", "expected_revision", b"expected_revision", "open_turn", b"open_turn", "reason", b"reason", "request_id", b"request_id", "scope", b"scope", "session_id", b"session_id", "task_id", b"task_id", "user_id", b"user_id", "validate_only", b"validate_only"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_expected_revision", b"_expected_revision"]) -> typing.Literal["expected_revision"] | None: ...
 
 Global___ClearActiveAgentRequest: typing_extensions.TypeAlias = ClearActiveAgentRequest
@@ -795,6 +816,7 @@ class ClearActiveAgentResponse(google.protobuf.message.Message):
     REVISION_FIELD_NUMBER: builtins.int
     PREVIOUS_AGENT_FIELD_NUMBER: builtins.int
     AGENT_FIELD_NUMBER: builtins.int
+    MOVED_TURN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session."""
     task_id: builtins.str
@@ -813,6 +835,10 @@ class ClearActiveAgentResponse(google.protobuf.message.Message):
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent that gets the next message: the home agent."""
 
+    @property
+    def moved_turn(self) -> agent_routing.v1.moved_turn_pb2.MovedTurn:
+        """The message that waited for its answer, and what becomes of it. Unset if none did."""
+
     def __init__(
         self,
         *,
@@ -822,9 +848,10 @@ class ClearActiveAgentResponse(google.protobuf.message.Message):
         revision: builtins.int = ...,
         previous_agent: agent_routing.v1.agent_pb2.Agent | None = ...,
         agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        moved_turn: agent_routing.v1.moved_turn_pb2.MovedTurn | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent", b"agent", "previous_agent", b"previous_agent"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "previous_agent", b"previous_agent", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "moved_turn", b"moved_turn", "previous_agent", b"previous_agent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "moved_turn", b"moved_turn", "previous_agent", b"previous_agent", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "task_id", b"task_id"]) -> None: ...
 
 Global___ClearActiveAgentResponse: typing_extensions.TypeAlias = ClearActiveAgentResponse
 
@@ -3081,6 +3108,7 @@ class KeepTurnResponse(google.protobuf.message.Message):
     RELAY_FIELD_NUMBER: builtins.int
     MESSAGE_ID_FIELD_NUMBER: builtins.int
     REVISION_FIELD_NUMBER: builtins.int
+    CAUSE_FIELD_NUMBER: builtins.int
     status: Global___KeepTurnStatus.ValueType
     """The result. A turn that is gone is no error of the call; nothing is stored or sent then."""
     steps_known: builtins.int
@@ -3091,6 +3119,10 @@ class KeepTurnResponse(google.protobuf.message.Message):
     """Id of what was said: given or generated. Empty if nothing was."""
     revision: builtins.int
     """The session's revision after the call. 0 unless something was said."""
+    cause: agent_routing.v1.session_event_pb2.TurnAbandonCause.ValueType
+    """With KEPT: OVERTAKEN if the user has written again since: the answer is shown and moves nothing.
+    With REQUEST_NOT_OPEN: why the turn was abandoned, if it was.
+    """
     @property
     def lease(self) -> google.protobuf.duration_pb2.Duration:
         """How long the lease runs from now on. Unset unless it was extended."""
@@ -3109,9 +3141,10 @@ class KeepTurnResponse(google.protobuf.message.Message):
         relay: Global___Relay.ValueType = ...,
         message_id: builtins.str = ...,
         revision: builtins.int = ...,
+        cause: agent_routing.v1.session_event_pb2.TurnAbandonCause.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["deadline", b"deadline", "lease", b"lease"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deadline", b"deadline", "lease", b"lease", "message_id", b"message_id", "relay", b"relay", "revision", b"revision", "status", b"status", "steps_known", b"steps_known"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cause", b"cause", "deadline", b"deadline", "lease", b"lease", "message_id", b"message_id", "relay", b"relay", "revision", b"revision", "status", b"status", "steps_known", b"steps_known"]) -> None: ...
 
 Global___KeepTurnResponse: typing_extensions.TypeAlias = KeepTurnResponse
 

@@ -120,15 +120,27 @@ class _TurnAbandonCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrappe
     TURN_ABANDON_CAUSE_UNSPECIFIED: _TurnAbandonCause.ValueType  # 0
     """Not set."""
     TURN_ABANDON_CAUSE_OPEN_TURNS: _TurnAbandonCause.ValueType  # 1
-    """A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
-    abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
-    """
+    """More turns were open than the registry's open_turns allows: the oldest is abandoned."""
     TURN_ABANDON_CAUSE_TIMEOUT: _TurnAbandonCause.ValueType  # 2
     """The deadline passed: the turn_timeout of the agent or of the registry, or as KeepTurn extended it."""
     TURN_ABANDON_CAUSE_RESET: _TurnAbandonCause.ValueType  # 3
     """The user sent "/reset"."""
     TURN_ABANDON_CAUSE_CLEARED: _TurnAbandonCause.ValueType  # 4
-    """ClearActiveAgent was called with CLEAR_SCOPE_SESSION."""
+    """ClearActiveAgent was called with CLEAR_SCOPE_SESSION, or without its turn going along."""
+    TURN_ABANDON_CAUSE_OVERTAKEN: _TurnAbandonCause.ValueType  # 5
+    """The user wrote again before the answer, and the agent of the earlier message gets it from an
+    inbox: no worker had it, or the one that had it did not answer while its lease ran.
+    """
+    TURN_ABANDON_CAUSE_COMMAND: _TurnAbandonCause.ValueType  # 6
+    """The conversation was moved without it: by "/supervisor" or "/agent", or by SetActiveAgent."""
+    TURN_ABANDON_CAUSE_CANCELLED: _TurnAbandonCause.ValueType  # 7
+    """Its task was cancelled."""
+    TURN_ABANDON_CAUSE_REPLACED: _TurnAbandonCause.ValueType  # 8
+    """The user replaced the message by another. Servers do not send it yet."""
+    TURN_ABANDON_CAUSE_ATTEMPTS: _TurnAbandonCause.ValueType  # 9
+    """Five workers had the turn from its agent's inbox, and none completed it."""
+    TURN_ABANDON_CAUSE_ERASED: _TurnAbandonCause.ValueType  # 10
+    """The session was erased. Servers do not send it yet."""
 
 class TurnAbandonCause(_TurnAbandonCause, metaclass=_TurnAbandonCauseEnumTypeWrapper):
     """Why a turn was abandoned."""
@@ -136,15 +148,27 @@ class TurnAbandonCause(_TurnAbandonCause, metaclass=_TurnAbandonCauseEnumTypeWra
 TURN_ABANDON_CAUSE_UNSPECIFIED: TurnAbandonCause.ValueType  # 0
 """Not set."""
 TURN_ABANDON_CAUSE_OPEN_TURNS: TurnAbandonCause.ValueType  # 1
-"""A limit was reached. More turns were open than the registry's open_turns allows: the oldest is
-abandoned. Or five workers had the turn from its agent's inbox, and none completed it.
-"""
+"""More turns were open than the registry's open_turns allows: the oldest is abandoned."""
 TURN_ABANDON_CAUSE_TIMEOUT: TurnAbandonCause.ValueType  # 2
 """The deadline passed: the turn_timeout of the agent or of the registry, or as KeepTurn extended it."""
 TURN_ABANDON_CAUSE_RESET: TurnAbandonCause.ValueType  # 3
 """The user sent "/reset"."""
 TURN_ABANDON_CAUSE_CLEARED: TurnAbandonCause.ValueType  # 4
-"""ClearActiveAgent was called with CLEAR_SCOPE_SESSION."""
+"""ClearActiveAgent was called with CLEAR_SCOPE_SESSION, or without its turn going along."""
+TURN_ABANDON_CAUSE_OVERTAKEN: TurnAbandonCause.ValueType  # 5
+"""The user wrote again before the answer, and the agent of the earlier message gets it from an
+inbox: no worker had it, or the one that had it did not answer while its lease ran.
+"""
+TURN_ABANDON_CAUSE_COMMAND: TurnAbandonCause.ValueType  # 6
+"""The conversation was moved without it: by "/supervisor" or "/agent", or by SetActiveAgent."""
+TURN_ABANDON_CAUSE_CANCELLED: TurnAbandonCause.ValueType  # 7
+"""Its task was cancelled."""
+TURN_ABANDON_CAUSE_REPLACED: TurnAbandonCause.ValueType  # 8
+"""The user replaced the message by another. Servers do not send it yet."""
+TURN_ABANDON_CAUSE_ATTEMPTS: TurnAbandonCause.ValueType  # 9
+"""Five workers had the turn from its agent's inbox, and none completed it."""
+TURN_ABANDON_CAUSE_ERASED: TurnAbandonCause.ValueType  # 10
+"""The session was erased. Servers do not send it yet."""
 Global___TurnAbandonCause: typing_extensions.TypeAlias = TurnAbandonCause
 
 class _ApprovalWithdrawCause:
@@ -1855,14 +1879,19 @@ class MessageSaid(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     TASK_ID_FIELD_NUMBER: builtins.int
     AGENT_FIELD_NUMBER: builtins.int
+    INITIATOR_FIELD_NUMBER: builtins.int
     message_id: builtins.str
     """Id of the message: Turn.request_id of its entry in ListTurns."""
     request_id: builtins.str
-    """The open request in which it was said. Empty: a person said it between turns, or the service
-    told the user that nobody had claimed the conversation.
+    """The open request in which it was said. Empty: it was said between turns, by a person or with a
+    handoff, or the service told the user that nobody had claimed the conversation.
     """
     task_id: builtins.str
     """The task."""
+    initiator: agent_routing.v1.handoff_pb2.Initiator.ValueType
+    """Who said it: OPERATOR if an operator did, while the agent had the conversation. Unspecified: the
+    agent.
+    """
     @property
     def agent(self) -> agent_routing.v1.agent_pb2.Agent:
         """The agent."""
@@ -1874,9 +1903,10 @@ class MessageSaid(google.protobuf.message.Message):
         request_id: builtins.str = ...,
         task_id: builtins.str = ...,
         agent: agent_routing.v1.agent_pb2.Agent | None = ...,
+        initiator: agent_routing.v1.handoff_pb2.Initiator.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["agent", b"agent"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "message_id", b"message_id", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "initiator", b"initiator", "message_id", b"message_id", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
 
 Global___MessageSaid: typing_extensions.TypeAlias = MessageSaid
 

@@ -44,7 +44,9 @@ class _TurnOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     TURN_OUTCOME_FAILURE: _TurnOutcome.ValueType  # 6
     """The agent and its task failed."""
     TURN_OUTCOME_ABANDONED: _TurnOutcome.ValueType  # 7
-    """There was no answer in time, newer turns displaced this one, or the session was reset."""
+    """It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
+    if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
+    """
     TURN_OUTCOME_ANSWERED: _TurnOutcome.ValueType  # 8
     """A person answered a later request of the conversation, and this one with it, or it went back
     unclaimed with a later one: see answered_by.
@@ -72,7 +74,9 @@ TURN_OUTCOME_APPROVAL_NEEDED: TurnOutcome.ValueType  # 5
 TURN_OUTCOME_FAILURE: TurnOutcome.ValueType  # 6
 """The agent and its task failed."""
 TURN_OUTCOME_ABANDONED: TurnOutcome.ValueType  # 7
-"""There was no answer in time, newer turns displaced this one, or the session was reset."""
+"""It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
+if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
+"""
 TURN_OUTCOME_ANSWERED: TurnOutcome.ValueType  # 8
 """A person answered a later request of the conversation, and this one with it, or it went back
 unclaimed with a later one: see answered_by.
@@ -82,6 +86,62 @@ TURN_OUTCOME_SAID: TurnOutcome.ValueType  # 9
 (KeepTurnRequest.say). request_id is the message's id, parent_request_id the open request.
 """
 Global___TurnOutcome: typing_extensions.TypeAlias = TurnOutcome
+
+class _AbandonCause:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _AbandonCauseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_AbandonCause.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ABANDON_CAUSE_UNSPECIFIED: _AbandonCause.ValueType  # 0
+    """Not set."""
+    ABANDON_CAUSE_OPEN_TURNS: _AbandonCause.ValueType  # 1
+    """More turns were open than the registry allows."""
+    ABANDON_CAUSE_TIMEOUT: _AbandonCause.ValueType  # 2
+    """The deadline passed."""
+    ABANDON_CAUSE_RESET: _AbandonCause.ValueType  # 3
+    """The user sent "/reset"."""
+    ABANDON_CAUSE_CLEARED: _AbandonCause.ValueType  # 4
+    """ClearActiveAgent left it."""
+    ABANDON_CAUSE_OVERTAKEN: _AbandonCause.ValueType  # 5
+    """The user wrote again before the answer."""
+    ABANDON_CAUSE_COMMAND: _AbandonCause.ValueType  # 6
+    """"/supervisor", "/agent" or SetActiveAgent moved the conversation without it."""
+    ABANDON_CAUSE_CANCELLED: _AbandonCause.ValueType  # 7
+    """Its task was cancelled."""
+    ABANDON_CAUSE_REPLACED: _AbandonCause.ValueType  # 8
+    """The user replaced the message by another."""
+    ABANDON_CAUSE_ATTEMPTS: _AbandonCause.ValueType  # 9
+    """Too many workers had it, and none completed it."""
+    ABANDON_CAUSE_ERASED: _AbandonCause.ValueType  # 10
+    """The session was erased."""
+
+class AbandonCause(_AbandonCause, metaclass=_AbandonCauseEnumTypeWrapper):
+    """Why a turn was abandoned: TurnAbandonCause, by the same numbers. This file cannot import that one."""
+
+ABANDON_CAUSE_UNSPECIFIED: AbandonCause.ValueType  # 0
+"""Not set."""
+ABANDON_CAUSE_OPEN_TURNS: AbandonCause.ValueType  # 1
+"""More turns were open than the registry allows."""
+ABANDON_CAUSE_TIMEOUT: AbandonCause.ValueType  # 2
+"""The deadline passed."""
+ABANDON_CAUSE_RESET: AbandonCause.ValueType  # 3
+"""The user sent "/reset"."""
+ABANDON_CAUSE_CLEARED: AbandonCause.ValueType  # 4
+"""ClearActiveAgent left it."""
+ABANDON_CAUSE_OVERTAKEN: AbandonCause.ValueType  # 5
+"""The user wrote again before the answer."""
+ABANDON_CAUSE_COMMAND: AbandonCause.ValueType  # 6
+""""/supervisor", "/agent" or SetActiveAgent moved the conversation without it."""
+ABANDON_CAUSE_CANCELLED: AbandonCause.ValueType  # 7
+"""Its task was cancelled."""
+ABANDON_CAUSE_REPLACED: AbandonCause.ValueType  # 8
+"""The user replaced the message by another."""
+ABANDON_CAUSE_ATTEMPTS: AbandonCause.ValueType  # 9
+"""Too many workers had it, and none completed it."""
+ABANDON_CAUSE_ERASED: AbandonCause.ValueType  # 10
+"""The session was erased."""
+Global___AbandonCause: typing_extensions.TypeAlias = AbandonCause
 
 class _OutcomeStatus:
     ValueType = typing.NewType("ValueType", builtins.int)
@@ -151,6 +211,7 @@ class Turn(google.protobuf.message.Message):
     HANDOFF_MESSAGE_FIELD_NUMBER: builtins.int
     ANSWERED_BY_FIELD_NUMBER: builtins.int
     NOTICE_FIELD_NUMBER: builtins.int
+    ABANDON_CAUSE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """The request that the agent answers."""
     parent_request_id: builtins.str
@@ -194,6 +255,8 @@ class Turn(google.protobuf.message.Message):
     agent's present name: that the answer parked its task until the approval. Empty otherwise, and
     in Dispatch.history.
     """
+    abandon_cause: Global___AbandonCause.ValueType
+    """Why the turn was abandoned (TURN_OUTCOME_ABANDONED). Otherwise not set."""
     @property
     def user_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
         """The items of the user's message."""
@@ -241,9 +304,10 @@ class Turn(google.protobuf.message.Message):
         handoff_message: builtins.str = ...,
         answered_by: builtins.str = ...,
         notice: builtins.str = ...,
+        abandon_cause: Global___AbandonCause.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["complete_time", b"complete_time", "create_time", b"create_time", "response_duration", b"response_duration"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_id", b"agent_id", "agent_items", b"agent_items", "agent_text", b"agent_text", "answered_by", b"answered_by", "complete_time", b"complete_time", "create_time", b"create_time", "from_agent_id", b"from_agent_id", "handoff_message", b"handoff_message", "notice", b"notice", "outcome", b"outcome", "outcome_status", b"outcome_status", "parent_request_id", b"parent_request_id", "reason", b"reason", "request_id", b"request_id", "response_duration", b"response_duration", "revision", b"revision", "steps", b"steps", "task_id", b"task_id", "user_items", b"user_items", "user_text", b"user_text"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["abandon_cause", b"abandon_cause", "agent_id", b"agent_id", "agent_items", b"agent_items", "agent_text", b"agent_text", "answered_by", b"answered_by", "complete_time", b"complete_time", "create_time", b"create_time", "from_agent_id", b"from_agent_id", "handoff_message", b"handoff_message", "notice", b"notice", "outcome", b"outcome", "outcome_status", b"outcome_status", "parent_request_id", b"parent_request_id", "reason", b"reason", "request_id", b"request_id", "response_duration", b"response_duration", "revision", b"revision", "steps", b"steps", "task_id", b"task_id", "user_items", b"user_items", "user_text", b"user_text"]) -> None: ...
 
 Global___Turn: typing_extensions.TypeAlias = Turn
 

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file agent_routing/v1/turn.proto.
  */
 export const file_agent_routing_v1_turn: GenFile = /*@__PURE__*/
-  fileDesc("ChthZ2VudF9yb3V0aW5nL3YxL3R1cm4ucHJvdG8SEGFnZW50X3JvdXRpbmcudjEimAUKBFR1cm4SEgoKcmVxdWVzdF9pZBgBIAEoCRIZChFwYXJlbnRfcmVxdWVzdF9pZBgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEhUKDWZyb21fYWdlbnRfaWQYBSABKAkSLQoGcmVhc29uGAYgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhIRCgl1c2VyX3RleHQYByABKAkSKgoKdXNlcl9pdGVtcxgIIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRISCgphZ2VudF90ZXh0GAkgASgJEisKC2FnZW50X2l0ZW1zGAogAygLMhYuYWdlbnRfcm91dGluZy52MS5JdGVtEi4KB291dGNvbWUYCyABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlR1cm5PdXRjb21lEi8KC2NyZWF0ZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCg1jb21wbGV0ZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0ChFyZXNwb25zZV9kdXJhdGlvbhgOIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIQCghyZXZpc2lvbhgPIAEoAxIlCgVzdGVwcxgQIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuU3RlcBI3Cg5vdXRjb21lX3N0YXR1cxgRIAEoDjIfLmFnZW50X3JvdXRpbmcudjEuT3V0Y29tZVN0YXR1cxIXCg9oYW5kb2ZmX21lc3NhZ2UYEiABKAkSEwoLYW5zd2VyZWRfYnkYEyABKAkSDgoGbm90aWNlGBQgASgJIq8BCgRTdGVwEgwKBG5hbWUYASABKAkSDAoEa2luZBgCIAEoCRINCgVpbnB1dBgDIAEoCRIOCgZvdXRwdXQYBCABKAkSLgoKc3RhcnRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoIZHVyYXRpb24YBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDwoHYXR0ZW1wdBgHIAEoBSqgAgoLVHVybk91dGNvbWUSHAoYVFVSTl9PVVRDT01FX1VOU1BFQ0lGSUVEEAASGAoUVFVSTl9PVVRDT01FX1BST0NFRUQQARIaChZUVVJOX09VVENPTUVfRk9MTE9XX1VQEAISGQoVVFVSTl9PVVRDT01FX0NPTVBMRVRFEAMSGAoUVFVSTl9PVVRDT01FX0hBTkRPRkYQBBIgChxUVVJOX09VVENPTUVfQVBQUk9WQUxfTkVFREVEEAUSGAoUVFVSTl9PVVRDT01FX0ZBSUxVUkUQBhIaChZUVVJOX09VVENPTUVfQUJBTkRPTkVEEAcSGQoVVFVSTl9PVVRDT01FX0FOU1dFUkVEEAgSFQoRVFVSTl9PVVRDT01FX1NBSUQQCSqIAQoNT3V0Y29tZVN0YXR1cxIeChpPVVRDT01FX1NUQVRVU19VTlNQRUNJRklFRBAAEhoKFk9VVENPTUVfU1RBVFVTX0FQUExJRUQQARIeChpPVVRDT01FX1NUQVRVU19TVE9SRURfT05MWRACEhsKF09VVENPTUVfU1RBVFVTX0RFR1JBREVEEANiBnByb3RvMw", [file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChthZ2VudF9yb3V0aW5nL3YxL3R1cm4ucHJvdG8SEGFnZW50X3JvdXRpbmcudjEizwUKBFR1cm4SEgoKcmVxdWVzdF9pZBgBIAEoCRIZChFwYXJlbnRfcmVxdWVzdF9pZBgCIAEoCRIPCgd0YXNrX2lkGAMgASgJEhAKCGFnZW50X2lkGAQgASgJEhUKDWZyb21fYWdlbnRfaWQYBSABKAkSLQoGcmVhc29uGAYgASgOMh0uYWdlbnRfcm91dGluZy52MS5Sb3V0ZVJlYXNvbhIRCgl1c2VyX3RleHQYByABKAkSKgoKdXNlcl9pdGVtcxgIIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuSXRlbRISCgphZ2VudF90ZXh0GAkgASgJEisKC2FnZW50X2l0ZW1zGAogAygLMhYuYWdlbnRfcm91dGluZy52MS5JdGVtEi4KB291dGNvbWUYCyABKA4yHS5hZ2VudF9yb3V0aW5nLnYxLlR1cm5PdXRjb21lEi8KC2NyZWF0ZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIxCg1jb21wbGV0ZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0ChFyZXNwb25zZV9kdXJhdGlvbhgOIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIQCghyZXZpc2lvbhgPIAEoAxIlCgVzdGVwcxgQIAMoCzIWLmFnZW50X3JvdXRpbmcudjEuU3RlcBI3Cg5vdXRjb21lX3N0YXR1cxgRIAEoDjIfLmFnZW50X3JvdXRpbmcudjEuT3V0Y29tZVN0YXR1cxIXCg9oYW5kb2ZmX21lc3NhZ2UYEiABKAkSEwoLYW5zd2VyZWRfYnkYEyABKAkSDgoGbm90aWNlGBQgASgJEjUKDWFiYW5kb25fY2F1c2UYFSABKA4yHi5hZ2VudF9yb3V0aW5nLnYxLkFiYW5kb25DYXVzZSKvAQoEU3RlcBIMCgRuYW1lGAEgASgJEgwKBGtpbmQYAiABKAkSDQoFaW5wdXQYAyABKAkSDgoGb3V0cHV0GAQgASgJEi4KCnN0YXJ0X3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKCGR1cmF0aW9uGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2F0dGVtcHQYByABKAUqoAIKC1R1cm5PdXRjb21lEhwKGFRVUk5fT1VUQ09NRV9VTlNQRUNJRklFRBAAEhgKFFRVUk5fT1VUQ09NRV9QUk9DRUVEEAESGgoWVFVSTl9PVVRDT01FX0ZPTExPV19VUBACEhkKFVRVUk5fT1VUQ09NRV9DT01QTEVURRADEhgKFFRVUk5fT1VUQ09NRV9IQU5ET0ZGEAQSIAocVFVSTl9PVVRDT01FX0FQUFJPVkFMX05FRURFRBAFEhgKFFRVUk5fT1VUQ09NRV9GQUlMVVJFEAYSGgoWVFVSTl9PVVRDT01FX0FCQU5ET05FRBAHEhkKFVRVUk5fT1VUQ09NRV9BTlNXRVJFRBAIEhUKEVRVUk5fT1VUQ09NRV9TQUlEEAkqwQIKDEFiYW5kb25DYXVzZRIdChlBQkFORE9OX0NBVVNFX1VOU1BFQ0lGSUVEEAASHAoYQUJBTkRPTl9DQVVTRV9PUEVOX1RVUk5TEAESGQoVQUJBTkRPTl9DQVVTRV9USU1FT1VUEAISFwoTQUJBTkRPTl9DQVVTRV9SRVNFVBADEhkKFUFCQU5ET05fQ0FVU0VfQ0xFQVJFRBAEEhsKF0FCQU5ET05fQ0FVU0VfT1ZFUlRBS0VOEAUSGQoVQUJBTkRPTl9DQVVTRV9DT01NQU5EEAYSGwoXQUJBTkRPTl9DQVVTRV9DQU5DRUxMRUQQBxIaChZBQkFORE9OX0NBVVNFX1JFUExBQ0VEEAgSGgoWQUJBTkRPTl9DQVVTRV9BVFRFTVBUUxAJEhgKFEFCQU5ET05fQ0FVU0VfRVJBU0VEEAoqiAEKDU91dGNvbWVTdGF0dXMSHgoaT1VUQ09NRV9TVEFUVVNfVU5TUEVDSUZJRUQQABIaChZPVVRDT01FX1NUQVRVU19BUFBMSUVEEAESHgoaT1VUQ09NRV9TVEFUVVNfU1RPUkVEX09OTFkQAhIbChdPVVRDT01FX1NUQVRVU19ERUdSQURFRBADYgZwcm90bzM", [file_agent_routing_v1_item, file_agent_routing_v1_route_reason, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * One request to one agent, and its answer: the entries of a session's history.
@@ -176,6 +176,13 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
    * @generated from field: string notice = 20;
    */
   notice: string;
+
+  /**
+   * Why the turn was abandoned (TURN_OUTCOME_ABANDONED). Otherwise not set.
+   *
+   * @generated from field: agent_routing.v1.AbandonCause abandon_cause = 21;
+   */
+  abandonCause: AbandonCause;
 };
 
 /**
@@ -309,7 +316,8 @@ export enum TurnOutcome {
   FAILURE = 6,
 
   /**
-   * There was no answer in time, newer turns displaced this one, or the session was reset.
+   * It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
+   * if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
    *
    * @generated from enum value: TURN_OUTCOME_ABANDONED = 7;
    */
@@ -337,6 +345,96 @@ export enum TurnOutcome {
  */
 export const TurnOutcomeSchema: GenEnum<TurnOutcome> = /*@__PURE__*/
   enumDesc(file_agent_routing_v1_turn, 0);
+
+/**
+ * Why a turn was abandoned: TurnAbandonCause, by the same numbers. This file cannot import that one.
+ *
+ * @generated from enum agent_routing.v1.AbandonCause
+ */
+export enum AbandonCause {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: ABANDON_CAUSE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * More turns were open than the registry allows.
+   *
+   * @generated from enum value: ABANDON_CAUSE_OPEN_TURNS = 1;
+   */
+  OPEN_TURNS = 1,
+
+  /**
+   * The deadline passed.
+   *
+   * @generated from enum value: ABANDON_CAUSE_TIMEOUT = 2;
+   */
+  TIMEOUT = 2,
+
+  /**
+   * The user sent "/reset".
+   *
+   * @generated from enum value: ABANDON_CAUSE_RESET = 3;
+   */
+  RESET = 3,
+
+  /**
+   * ClearActiveAgent left it.
+   *
+   * @generated from enum value: ABANDON_CAUSE_CLEARED = 4;
+   */
+  CLEARED = 4,
+
+  /**
+   * The user wrote again before the answer.
+   *
+   * @generated from enum value: ABANDON_CAUSE_OVERTAKEN = 5;
+   */
+  OVERTAKEN = 5,
+
+  /**
+   * "/supervisor", "/agent" or SetActiveAgent moved the conversation without it.
+   *
+   * @generated from enum value: ABANDON_CAUSE_COMMAND = 6;
+   */
+  COMMAND = 6,
+
+  /**
+   * Its task was cancelled.
+   *
+   * @generated from enum value: ABANDON_CAUSE_CANCELLED = 7;
+   */
+  CANCELLED = 7,
+
+  /**
+   * The user replaced the message by another.
+   *
+   * @generated from enum value: ABANDON_CAUSE_REPLACED = 8;
+   */
+  REPLACED = 8,
+
+  /**
+   * Too many workers had it, and none completed it.
+   *
+   * @generated from enum value: ABANDON_CAUSE_ATTEMPTS = 9;
+   */
+  ATTEMPTS = 9,
+
+  /**
+   * The session was erased.
+   *
+   * @generated from enum value: ABANDON_CAUSE_ERASED = 10;
+   */
+  ERASED = 10,
+}
+
+/**
+ * Describes the enum agent_routing.v1.AbandonCause.
+ */
+export const AbandonCauseSchema: GenEnum<AbandonCause> = /*@__PURE__*/
+  enumDesc(file_agent_routing_v1_turn, 1);
 
 /**
  * What the outcome of a turn did.
@@ -379,5 +477,5 @@ export enum OutcomeStatus {
  * Describes the enum agent_routing.v1.OutcomeStatus.
  */
 export const OutcomeStatusSchema: GenEnum<OutcomeStatus> = /*@__PURE__*/
-  enumDesc(file_agent_routing_v1_turn, 1);
+  enumDesc(file_agent_routing_v1_turn, 2);
 
