@@ -210,6 +210,7 @@ async def test_every_field_of_a_handoff_arrives(service, connect):
         mode=HANDOFF_MODE_INTERLUDE,
         suggestion_id=REQUEST_ID,
         task_id=TASK_ID,
+        open_turn="LEAVE",
         expected_revision=3,
         validate_only=True,
     )
@@ -230,6 +231,7 @@ async def test_every_field_of_the_other_calls_arrives(service, connect):
         request_id=REQUEST_ID,
         scope="session",
         task_id=TASK_ID,
+        open_turn="ABANDON",
         reason="start over",
         expected_revision=9,
         validate_only=True,

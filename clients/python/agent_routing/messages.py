@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         dispatch_pb2,
         handoff_pb2,
         item_pb2,
+        moved_turn_pb2,
         route_reason_pb2,
         routing_service_pb2,
         session_event_pb2,
@@ -47,6 +48,7 @@ else:
     dispatch_pb2 = _AtFirstUse("agent_routing.v1.dispatch_pb2")
     handoff_pb2 = _AtFirstUse("agent_routing.v1.handoff_pb2")
     item_pb2 = _AtFirstUse("agent_routing.v1.item_pb2")
+    moved_turn_pb2 = _AtFirstUse("agent_routing.v1.moved_turn_pb2")
     route_reason_pb2 = _AtFirstUse("agent_routing.v1.route_reason_pb2")
     routing_service_pb2 = _AtFirstUse("agent_routing.v1.routing_service_pb2")
     session_event_pb2 = _AtFirstUse("agent_routing.v1.session_event_pb2")
@@ -60,6 +62,7 @@ __all__ = [
     "duration_pb2",
     "handoff_pb2",
     "item_pb2",
+    "moved_turn_pb2",
     "outcomes",
     "route_reason_pb2",
     "routing_service_pb2",

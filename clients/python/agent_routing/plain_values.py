@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agent_routing.v1.clear_scope_pb2 import ClearScope
     from agent_routing.v1.dispatch_pb2 import Decision, Delivery
     from agent_routing.v1.handoff_pb2 import HandoffMode, Initiator
+    from agent_routing.v1.moved_turn_pb2 import MovedTurn
     from agent_routing.v1.routing_service_pb2 import TurnOrder, WatchInclude
     from agent_routing.v1.task_pb2 import TaskStatus
 else:
@@ -27,6 +28,11 @@ else:
         """The part of the generated enums that the aliases below use, without importing them."""
 
         ValueType = int
+
+    class MovedTurn:
+        """The same, of the generated message that has the enum."""
+
+        OpenTurn = _Enum
 
     ClearScope = Decision = Delivery = HandoffMode = Initiator = _Enum
     TaskStatus = TurnOrder = WatchInclude = _Enum
@@ -39,6 +45,7 @@ Seconds: TypeAlias = float | timedelta
 InitiatorName: TypeAlias = Literal["SUPERVISOR", "AGENT", "USER", "OPERATOR"] | Initiator.ValueType
 HandoffModeName: TypeAlias = Literal["TRANSFER", "INTERLUDE"] | HandoffMode.ValueType
 ClearScopeName: TypeAlias = Literal["ACTIVE_AGENT", "SESSION"] | ClearScope.ValueType
+OpenTurnName: TypeAlias = Literal["TAKE_ALONG", "LEAVE", "ABANDON"] | MovedTurn.OpenTurn.ValueType
 DeliveryName: TypeAlias = Literal["INBOX"] | Delivery.ValueType
 WatchIncludeName: TypeAlias = Literal["DELTAS", "NOTES", "STEPS"] | WatchInclude.ValueType
 DecisionName: TypeAlias = Literal["APPROVE", "REJECT"] | Decision.ValueType

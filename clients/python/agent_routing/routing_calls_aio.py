@@ -20,6 +20,7 @@ from agent_routing.messages import (
     dispatch_pb2,
     handoff_pb2,
     item_pb2,
+    moved_turn_pb2,
     outcomes,
     session_event_pb2,
     task_pb2,
@@ -32,6 +33,7 @@ from agent_routing.plain_values import (
     DeliveryName,
     HandoffModeName,
     InitiatorName,
+    OpenTurnName,
     Seconds,
     TaskStatusName,
     TurnOrderName,
@@ -185,6 +187,7 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
         mode: HandoffModeName | None = None,
         suggestion_id: str = "",
         task_id: str = "",
+        open_turn: OpenTurnName | None = None,
         expected_revision: int | None = None,
         validate_only: bool = False,
         timeout: Seconds | None = None,
@@ -201,9 +204,11 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
         message: text for the user, at most 4 KiB. mode: None: as in the target's registry entry, or
         else TRANSFER. suggestion_id: the suggestion that the user accepts. task_id: the open task
         whose agent it is about, which may be parked; empty: that of the turn, or else the one in
-        front. expected_revision: refuse unless the session is at this revision; 0: the session is
-        new. validate_only: only evaluate the rules; the answer has a verdict for each, and no error
-        is raised.
+        front. open_turn: what becomes of a message that waits for its answer, outside of its turn:
+        TAKE_ALONG, to the new agent; LEAVE; or ABANDON. None: as the initiator says, see
+        OPEN_TURN_UNSPECIFIED; moved_turn of the answer names it. expected_revision: refuse unless
+        the session is at this revision; 0: the session is new. validate_only: only evaluate the
+        rules; the answer has a verdict for each, and no error is raised.
 
         Raises HandoffRefused with every rule that refused, UnknownAgent, UnknownRequest,
         UnknownSuggestion, UnknownTask, TaskClosed, Claimed, InvalidField, OwnerMismatch,
@@ -224,6 +229,9 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
             mode=enum_value(handoff_pb2.HandoffMode, "HANDOFF_MODE_", "mode", mode),
             suggestion_id=suggestion_id,
             task_id=task_id,
+            open_turn=enum_value(
+                moved_turn_pb2.MovedTurn.OpenTurn, "OPEN_TURN_", "open_turn", open_turn
+            ),
             expected_revision=expected_revision,
             validate_only=validate_only,
         )
@@ -238,6 +246,7 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
         scope: ClearScopeName | None = None,
         reason: str = "",
         task_id: str = "",
+        open_turn: OpenTurnName | None = None,
         expected_revision: int | None = None,
         validate_only: bool = False,
         timeout: Seconds | None = None,
@@ -248,8 +257,9 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
         If it is there already, nothing changes and no error is raised. scope: None and
         ACTIVE_AGENT: the task stays; SESSION: the task is cancelled and open turns are abandoned.
         reason: for the audit, at most 1 KiB. task_id: the open task to clear, which may be parked;
-        empty: the one in front. expected_revision: refuse unless the session is at this revision.
-        validate_only: only return what would change.
+        empty: the one in front. open_turn: as of set_active_agent; TAKE_ALONG: to the supervisor.
+        expected_revision: refuse unless the session is at this revision. validate_only: only return
+        what would change.
 
         Raises UnknownSession, UnknownTask, TaskClosed, Claimed, InvalidField, OwnerMismatch,
         SessionErased, RevisionMismatch, RequestIdReused, StateCorrupt, Unavailable,
@@ -262,6 +272,9 @@ class AsyncRoutingCalls(AsyncPeopleCalls, AsyncRouteCall):
             scope=enum_value(clear_scope_pb2.ClearScope, "CLEAR_SCOPE_", "scope", scope),
             reason=reason,
             task_id=task_id,
+            open_turn=enum_value(
+                moved_turn_pb2.MovedTurn.OpenTurn, "OPEN_TURN_", "open_turn", open_turn
+            ),
             expected_revision=expected_revision,
             validate_only=validate_only,
         )

@@ -14,6 +14,7 @@ export type { Dispatch, ReplyOption, Suggestion } from "./gen/agent_routing/v1/d
 export { Decision } from "./gen/agent_routing/v1/dispatch_pb.js";
 export type { Handoff, Verdict } from "./gen/agent_routing/v1/handoff_pb.js";
 export { HandoffMode, Initiator } from "./gen/agent_routing/v1/handoff_pb.js";
+export { MovedTurn_OpenTurn as OpenTurn } from "./gen/agent_routing/v1/moved_turn_pb.js";
 export { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
 export type { Change, SessionEvent } from "./gen/agent_routing/v1/session_event_pb.js";
 export type { Task } from "./gen/agent_routing/v1/task_pb.js";
