@@ -13,14 +13,7 @@ from agent_routing import AsyncClient, Client, RoutingError, outcomes
 from agent_routing.worker import CONCURRENCY_DEFAULT, LEASE_S_DEFAULT, Worker
 from routing_service.cli.credentials import given
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed, call_failed
-from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
-)
-from routing_service.cli.server_call import CallOptions, connected
+from routing_service.cli.server_call import CallOptions, connected, server_command
 
 EPILOG: Final = """\b
 Examples:
@@ -40,6 +33,7 @@ MODULES: Final = ("a2a", "httpx")
 """What the extra installs."""
 
 
+@server_command(json=None)
 def a2a(
     *,
     agent: Annotated[
@@ -92,9 +86,7 @@ def a2a(
             help="How long a turn waits for another worker if this one crashes.",
         ),
     ] = LEASE_S_DEFAULT,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    call: CallOptions,
 ) -> None:
     """Carry an agent's turns to a remote agent, over A2A.
 
@@ -107,10 +99,12 @@ def a2a(
         raise CommandFailed(message, exit_code=EXIT_USAGE)
     if remote_token_file is not None:
         _token(remote_token_file)
-    _check_agent(agent, CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=False))
+    _check_agent(agent, call)
     from agent_routing.integrations.a2a import RemoteAgent  # noqa: PLC0415 - an optional extra
 
-    client = AsyncClient(target, tenant=tenant, timeout=timeout, **given().for_client())
+    client = AsyncClient(
+        call.target, tenant=call.tenant, timeout=call.timeout_s, **given().for_client()
+    )
     worker = Worker(client, concurrency=concurrency, lease=lease)
     outcome = outcomes.complete() if completed == "complete" else outcomes.proceed()
     # Read for each request, so that a new token is taken up without a restart.
@@ -123,7 +117,7 @@ def a2a(
     try:
         worker.run()
     except RoutingError as error:
-        raise call_failed(error, target, as_json=False) from error
+        raise call_failed(error, call.target, as_json=False) from error
 
 
 def _check_extra() -> None:

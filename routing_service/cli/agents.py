@@ -12,17 +12,11 @@ from routing_service.cli.agent_prompt import (
 )
 from routing_service.cli.answers import print_agents
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     LocaleOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 EPILOG: Final = """\b
 Examples:
@@ -32,6 +26,7 @@ Examples:
 """
 
 
+@server_command()
 def agents(
     *,
     session: Annotated[
@@ -73,10 +68,7 @@ def agents(
     ] = "",
     locale: LocaleOption = "",
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """List a server's agents, or print an agent's instructions."""
     if agents_file and not instructions:
@@ -87,13 +79,12 @@ def agents(
     if agents_file and (session or from_agent):
         raise typer.BadParameter("--session and --from need a server; leave out --agents")
     if agents_file:
-        print_instructions_of_file(agents_file, instructions, locale, as_json=as_json)
+        print_instructions_of_file(agents_file, instructions, locale, as_json=call.as_json)
         return
 
-    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     if instructions:
         print_instructions_of_server(
-            place,
+            call,
             instructions,
             session=session,
             user=user,
@@ -102,11 +93,11 @@ def agents(
         )
         return
 
-    with calling(place) as client:
+    with calling(call) as client:
         answer = client.list_agents(
             session_id=session, user_id=user, locale=locale, from_agent_id=from_agent
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_agents(answer)

@@ -16,12 +16,7 @@ from agent_routing.v1.routing_service_pb2 import ListApprovalsResponse, WaitingA
 from routing_service.cli.admin_answers import print_resumed
 from routing_service.cli.failure import EXIT_INTERRUPTED, CommandFailed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
+    json_option,
 )
 from routing_service.cli.screen import (
     agent_text,
@@ -32,7 +27,7 @@ from routing_service.cli.screen import (
     span_text,
     time_text,
 )
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.telemetry.terminal_text import seen
 
 MAX_DEFAULT: Final = 100
@@ -91,6 +86,7 @@ CommentOption = Annotated[
 
 
 @approvals.command("list")
+@server_command()
 def list_(
     *,
     agent: AgentOption = "",
@@ -99,15 +95,11 @@ def list_(
     most: Annotated[
         int, typer.Option("--max", metavar="N", min=1, help="Stop after N approvals.")
     ] = MAX_DEFAULT,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """List what waits for an approval, the oldest first."""
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     answer = ListApprovalsResponse()
-    with calling(options) as client:
+    with calling(call) as client:
         while True:
             page = client.list_approvals_page(
                 agent_id=agent,
@@ -120,37 +112,32 @@ def list_(
             answer.next_page_token = page.next_page_token
             if not page.next_page_token or len(answer.approvals) >= most:
                 break
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         _print_list(answer)
 
 
 @approvals.command("watch")
+@server_command(json=json_option("Print JSON, one message a line."))
 def watch(
     *,
     agent: AgentOption = "",
     role: RoleOption = "",
     mine: MineOption = False,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, one message a line.")
-    ] = False,
+    call: CallOptions,
 ) -> None:
     """Print what waits, then what begins, changes and ends, until Ctrl-C.
 
     --timeout is how long the server may be unreachable before the command gives up.
     """
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     out = console()
-    with calling(options) as client:
+    with calling(call) as client:
         try:
             for message in client.watch_approvals(
-                agent_id=agent, role=role, mine=mine, away_timeout=timeout
+                agent_id=agent, role=role, mine=mine, away_timeout=call.timeout_s
             ):
-                if as_json:
+                if call.as_json:
                     # A program reading the pipe needs each line at once.
                     print(json_line(message), flush=True)  # noqa: T201 - the result
                 elif message.HasField("waiting"):
@@ -164,33 +151,27 @@ def watch(
 
 
 @approvals.command("approve")
+@server_command()
 def approve(
     which: WhichArgument,
     *,
     comment: CommentOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Approve what waits in a session."""
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    _decide(options, which, "approve", comment)
+    _decide(call, which, "approve", comment)
 
 
 @approvals.command("reject")
+@server_command()
 def reject(
     which: WhichArgument,
     *,
     comment: CommentOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Reject what waits in a session. One rejection is enough."""
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    _decide(options, which, "reject", comment)
+    _decide(call, which, "reject", comment)
 
 
 def _decide(options: CallOptions, which: str, decision: str, comment: str) -> None:

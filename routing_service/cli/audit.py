@@ -17,15 +17,10 @@ from agent_routing.v1.admin_service_pb2 import AuditRecord
 from routing_service.cli.admin_options import SinceOption, UntilOption, read_time
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
     StoreOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
 )
 from routing_service.cli.screen import json_line
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.cli.store_call import run_on_store
 from routing_service.storage.open_store import open_store_to_read
 from routing_service.stored_data.audit_verification import TenantAudit, verify_audit
@@ -125,6 +120,7 @@ def _as_text(found: TenantAudit) -> str:
 
 
 @audit.command("export", epilog=EXPORT_EPILOG)
+@server_command(json=None)
 def export(
     *,
     since: SinceOption = "",
@@ -148,9 +144,7 @@ def export(
             help="Append to this file. Default: to stdout.",
         ),
     ] = None,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    call: CallOptions,
 ) -> None:
     """Write the audit of a tenant as JSON lines, a record a line, the oldest first."""
     if state is not None and since:
@@ -161,8 +155,7 @@ def export(
     written = 0
     lines = sys.stdout if output is None else _private(output)
     try:
-        options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=True)
-        with calling(options) as client:
+        with calling(call) as client:
             token = ""
             while True:
                 page = client.list_events_page(

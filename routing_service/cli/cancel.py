@@ -8,19 +8,13 @@ import typer
 
 from routing_service.cli.answers import print_cleared
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
     ExpectedRevisionOption,
-    JsonOption,
     ReasonOption,
     RequestIdOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 EPILOG: Final = """\b
 Examples:
@@ -29,6 +23,7 @@ Examples:
 """
 
 
+@server_command()
 def cancel(
     task: Annotated[str, typer.Argument(metavar="TASK", help="The task's id.", show_default=False)],
     *,
@@ -36,15 +31,10 @@ def cancel(
     expected_revision: ExpectedRevisionOption = None,
     request_id: RequestIdOption = "",
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Cancel an open task."""
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         answer = client.cancel_task(
             task,
             user_id=user,
@@ -52,7 +42,7 @@ def cancel(
             reason=reason,
             expected_revision=expected_revision,
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_cleared(answer)

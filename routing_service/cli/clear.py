@@ -9,20 +9,14 @@ import typer
 
 from routing_service.cli.answers import print_cleared
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
     ExpectedRevisionOption,
-    JsonOption,
     ReasonOption,
     RequestIdOption,
     SessionArgument,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 
 class ClearScope(enum.StrEnum):
@@ -39,6 +33,7 @@ Examples:
 """
 
 
+@server_command()
 def clear(
     session: SessionArgument,
     *,
@@ -54,15 +49,10 @@ def clear(
     expected_revision: ExpectedRevisionOption = None,
     request_id: RequestIdOption = "",
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Give a session back to the supervisor or default agent."""
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         answer = client.clear_active_agent(
             session,
             user_id=user,
@@ -71,7 +61,7 @@ def clear(
             reason=reason,
             expected_revision=expected_revision,
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_cleared(answer)

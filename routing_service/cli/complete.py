@@ -10,18 +10,12 @@ from agent_routing import outcomes
 from agent_routing.outcomes import Outcome
 from routing_service.cli.answers import print_completed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     ReasonOption,
     SessionArgument,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 OUTCOMES: Final = (
     "proceed",
@@ -45,6 +39,7 @@ Examples:
 """
 
 
+@server_command()
 def complete(
     session: SessionArgument,
     request: Annotated[
@@ -101,20 +96,15 @@ def complete(
         ),
     ] = True,
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Report what an agent answered, and see what comes next."""
     chosen = read_outcome(outcome, reason=reason, message=message, wait_s=wait)
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         answer = client.complete_turn(
             session, request, agent, chosen, text=text, user_id=user, parse_markers=parse_markers
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_completed(answer)

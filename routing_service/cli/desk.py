@@ -20,16 +20,10 @@ from routing_service.cli.answers import print_completed
 from routing_service.cli.desk_open import READ_TURNS, open_request, run_desk, speaker_of
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     SessionArgument,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
 )
 from routing_service.cli.screen import console, count_of, json_line, print_json, time_text
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.telemetry.terminal_text import seen
 
 EPILOG: Final = """\b
@@ -73,32 +67,29 @@ AsOption = Annotated[
 
 
 @desk.command("open")
+@server_command(json=None)
 def open_(
     agent: AgentArgument,
     *,
     who: AsOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    call: CallOptions,
 ) -> None:
     """Work at the desk: what waits, what users write, and your answers, in one terminal."""
-    with calling(_options(target, tenant, timeout, as_json=False)) as client:
+    with calling(call) as client:
         run_desk(client, agent, who)
 
 
 @desk.command("list")
+@server_command()
 def list_(
     agent: AgentArgument,
     *,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """List what waits, the longest waiting first."""
-    with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
+    with calling(call) as client:
         answer = ListWaitingResponse(entries=client.list_waiting(agent))
-    if as_json:
+    if call.as_json:
         print_json(answer)
         return
     out = console()
@@ -116,6 +107,7 @@ def list_(
 
 
 @desk.command("claim")
+@server_command()
 def claim(
     agent: AgentArgument,
     session: SessionArgument,
@@ -125,15 +117,12 @@ def claim(
         bool, typer.Option("--take-over", help="Also if another person has claimed it.")
     ] = False,
     reason: Annotated[str, typer.Option(help="Why, for the audit.")] = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Claim a conversation, so that nobody else answers it."""
-    with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
+    with calling(call) as client:
         answer = client.claim_turn(session, agent, claimant=who, take_over=take_over, reason=reason)
-    if as_json:
+    if call.as_json:
         print_json(answer)
         return
     taken = f", taken over from {seen(answer.taken_from)}" if answer.taken_from else ""
@@ -142,37 +131,33 @@ def claim(
 
 
 @desk.command("release")
+@server_command()
 def release(
     agent: AgentArgument,
     session: SessionArgument,
     *,
     who: AsOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Give a claim up; the conversation waits again."""
-    with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
+    with calling(call) as client:
         answer = client.release_turn(session, agent, claimant=who)
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         _say_done("released" if answer.released_from else "was not claimed")
 
 
 @desk.command("read")
+@server_command()
 def read(
     agent: AgentArgument,
     session: SessionArgument,
     *,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Show the latest turns of a conversation that the agent had, and the notes about it."""
-    with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
+    with calling(call) as client:
         turns = ListTurnsResponse(
             turns=reversed(
                 client.list_turns_page(
@@ -181,7 +166,7 @@ def read(
             )
         )
         notes = client.list_notes(session, agent_id=agent)
-    if as_json:
+    if call.as_json:
         for answer in (turns, notes):
             print(json_line(answer))  # noqa: T201 - the result, one message a line
         return
@@ -189,18 +174,16 @@ def read(
 
 
 @desk.command("say")
+@server_command()
 def say(
     agent: AgentArgument,
     session: SessionArgument,
     text: TextArgument,
     *,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Say something to the user without ending the turn."""
-    with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
+    with calling(call) as client:
         status = client.status(session)
         request_id = open_request(status, agent)
         answer = client.say(
@@ -212,13 +195,14 @@ def say(
         )
     if answer.status != KEEP_TURN_STATUS_KEPT:
         raise CommandFailed(_not_here(session, agent))
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         _say_done("said; the turn goes on" if request_id else "said")
 
 
 @desk.command("answer")
+@server_command()
 def answer_(
     agent: AgentArgument,
     session: SessionArgument,
@@ -227,17 +211,14 @@ def answer_(
     ask: Annotated[
         bool, typer.Option("--ask", help="It is a question: the user's answer comes back.")
     ] = False,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Answer what waits in a conversation, and keep the conversation."""
-    options = _options(target, tenant, timeout, as_json=as_json)
-    _complete(options, agent, session, outcomes.follow_up() if ask else outcomes.proceed(), text)
+    _complete(call, agent, session, outcomes.follow_up() if ask else outcomes.proceed(), text)
 
 
 @desk.command("hand-back")
+@server_command()
 def hand_back(
     agent: AgentArgument,
     session: SessionArgument,
@@ -255,39 +236,29 @@ def hand_back(
             help="The agent that goes on with the message. Default: the person is done.",
         ),
     ] = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """End the person's part: complete it, or hand the message to another agent."""
-    options = _options(target, tenant, timeout, as_json=as_json)
-    _complete(options, agent, session, outcomes.handoff(to) if to else outcomes.complete(), text)
+    _complete(call, agent, session, outcomes.handoff(to) if to else outcomes.complete(), text)
 
 
 @desk.command("note")
+@server_command()
 def note(
     agent: AgentArgument,
     session: SessionArgument,
     text: TextArgument,
     *,
     who: AsOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Note something for colleagues. The user never sees it."""
-    with calling(_options(target, tenant, timeout, as_json=as_json)) as client:
+    with calling(call) as client:
         answer = client.add_note(session, text, agent_id=agent, author=who)
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         _say_done("noted")
-
-
-def _options(target: str, tenant: str, timeout_s: float, *, as_json: bool) -> CallOptions:
-    return CallOptions(target=target, tenant=tenant, timeout_s=timeout_s, as_json=as_json)
 
 
 def _complete(options: CallOptions, agent: str, session: str, outcome: Outcome, text: str) -> None:

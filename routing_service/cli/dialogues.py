@@ -28,14 +28,7 @@ from routing_service.cli.admin_options import (
 )
 from routing_service.cli.export_file import write_lines
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed
-from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
-)
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.replay.pseudonyms import KnownWords, Pseudonyms
 from routing_service.replay.stored_dialogues import KINDS, agents_of, dialogue_of, with_texts
 
@@ -78,6 +71,7 @@ class _Wanted:
     reason: str
 
 
+@server_command(json=None)
 def dialogues(
     *,
     reason: Annotated[
@@ -144,9 +138,7 @@ def dialogues(
             help="Keep capitalised words that follow no greeting and no 'my name is'.",
         ),
     ] = False,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    call: CallOptions,
 ) -> None:
     """Write stored conversations as dialogues, pseudonymised.
 
@@ -168,9 +160,7 @@ def dialogues(
     )
     listed = _names_of(names) if names else frozenset()
     counts: Counter[str] = Counter()
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=False)
-    ) as client:
+    with calling(call) as client:
         lines = _lines(client, wanted, listed, counts, proper_names=not keep_proper_names)
         write_lines(lines, output)
     replaced = ", ".join(f"{kind} {count}" for kind, count in sorted(_kinds(counts)))

@@ -9,16 +9,12 @@ import typer
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.cli.operator_call import confirm, operating
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    JsonOption,
     ReasonOption,
-    TargetOption,
-    TenantOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions
+from routing_service.cli.server_call import CallOptions, server_command
 
-TIMEOUT_DEFAULT_S: Final = 60.0
+LONG_TIMEOUT_S: Final = 60.0
 """The longest time that a server gives a call by default: many sessions take long."""
 
 DryRunOption = Annotated[
@@ -48,20 +44,17 @@ what the store's files and backups keep, and for how long.
 """
 
 
+@server_command(timeout=LongTimeoutOption, timeout_s=LONG_TIMEOUT_S)
 def erase_user(
     user: Annotated[str, typer.Argument(metavar="USER", help="The user.", show_default=False)],
     *,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     reason: ReasonOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: LongTimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Erase the content of all of a user's sessions."""
-    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    with operating(place) as client:
+    with operating(call) as client:
         answer = None
         if dry_run or not yes:
             answer = client.erase_user(pb.EraseUserRequest(user_id=user, validate_only=True))
@@ -70,7 +63,7 @@ def erase_user(
                 confirm(f"Erase {_told(answer)} of user {user}, for good?", said_yes=yes)
             answer = client.erase_user(pb.EraseUserRequest(user_id=user, reason=reason))
     assert answer is not None
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         typer.echo(f"{'would erase' if dry_run else 'erased'} {_told(answer)}")

@@ -17,16 +17,8 @@ from routing_service.cli.admin_options import (
     UntilOption,
     read_time,
 )
-from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
-)
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 EVENTS_MAX_DEFAULT: Final = 200
 
@@ -41,6 +33,7 @@ Examples:
 """
 
 
+@server_command()
 def events(
     session: Annotated[
         str,
@@ -71,10 +64,7 @@ def events(
         typer.Option("--newest-first", help="The newest first; for one session only."),
     ] = False,
     most: MaxOption = EVENTS_MAX_DEFAULT,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """List events and refused handoffs.
 
@@ -84,9 +74,7 @@ def events(
         raise typer.BadParameter("--newest-first needs a session; name one")
     happened_from, happened_before = read_time("--since", since), read_time("--until", until)
     answer = ListEventsResponse()
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         while True:
             page = client.list_events_page(
                 session_id=session,
@@ -105,7 +93,7 @@ def events(
             answer.next_page_token = page.next_page_token
             if not page.next_page_token or len(answer.records) >= most:
                 break
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_records(answer, of_session=session)

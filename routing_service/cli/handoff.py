@@ -10,20 +10,14 @@ import typer
 from routing_service.cli.answers import print_handoff, refused_rules
 from routing_service.cli.failure import EXIT_FAILED
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
     ExpectedRevisionOption,
-    JsonOption,
     ReasonOption,
     RequestIdOption,
     SessionArgument,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 
 class HandoffMode(enum.StrEnum):
@@ -50,6 +44,7 @@ Examples:
 """
 
 
+@server_command()
 def handoff(
     session: SessionArgument,
     agent: Annotated[
@@ -104,15 +99,10 @@ def handoff(
     ] = False,
     request_id: RequestIdOption = "",
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Hand a session to an agent, if the rules allow it."""
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         answer = client.set_active_agent(
             session,
             agent,
@@ -127,7 +117,7 @@ def handoff(
             expected_revision=expected_revision,
             validate_only=validate_only,
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_handoff(answer, is_trial=validate_only)

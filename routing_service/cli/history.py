@@ -10,17 +10,11 @@ import typer
 from agent_routing.v1.routing_service_pb2 import ListTurnsResponse
 from routing_service.cli.answers import print_turns
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     OptionalSessionArgument,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 EPILOG: Final = """\b
 Examples:
@@ -30,6 +24,7 @@ Examples:
 """
 
 
+@server_command()
 def history(
     session: OptionalSessionArgument = "",
     *,
@@ -55,15 +50,10 @@ def history(
         ),
     ] = None,
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Show a session's turns: who said what, and why."""
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         turns = client.list_turns(
             session,
             user_id=user,
@@ -73,7 +63,7 @@ def history(
         )
         if newest:
             turns = reversed(list(islice(turns, newest)))
-        if as_json:
+        if call.as_json:
             print_json(ListTurnsResponse(turns=turns))
         else:
             print_turns(turns)

@@ -20,13 +20,8 @@ from routing_service.cli.answers import print_completed
 from routing_service.cli.complete import OUTCOMES, read_outcome
 from routing_service.cli.failure import EXIT_INTERRUPTED, CommandFailed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     ReasonOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
+    json_option,
 )
 from routing_service.cli.screen import (
     agent_text,
@@ -36,7 +31,7 @@ from routing_service.cli.screen import (
     print_json,
     span_text,
 )
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.telemetry.terminal_text import seen
 
 MAX_DEFAULT: Final = 100
@@ -84,26 +79,24 @@ WhichArgument = Annotated[
 
 
 @inbox.command("list")
+@server_command()
 def list_(
     agent: AgentArgument = "",
     *,
     most: MaxOption = MAX_DEFAULT,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """List the turns in inboxes, and who has each."""
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    with calling(options) as client:
+    with calling(call) as client:
         answer = _read(client, agent, most)
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         console().print(_screen(answer))
 
 
 @inbox.command("watch")
+@server_command(json=json_option("Print JSON, one list a line."))
 def watch(
     agent: AgentArgument = "",
     *,
@@ -112,20 +105,16 @@ def watch(
         typer.Option("--every", metavar="SECONDS", min=0.2, max=60, help="Between two looks."),
     ] = EVERY_S_DEFAULT,
     most: MaxOption = MAX_DEFAULT,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, one list a line.")] = False,
+    call: CallOptions,
 ) -> None:
     """Show the turns in inboxes, again and again, until Ctrl-C."""
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     out = console()
-    with calling(options) as client:
+    with calling(call) as client:
         try:
-            if as_json or not out.is_terminal:
+            if call.as_json or not out.is_terminal:
                 while True:
                     answer = _read(client, agent, most)
-                    if as_json:
+                    if call.as_json:
                         # A program reading the pipe needs each line at once.
                         print(json_line(answer), flush=True)  # noqa: T201 - the result
                     else:
@@ -141,23 +130,20 @@ def watch(
 
 
 @inbox.command("release")
+@server_command()
 def release(
     which: WhichArgument,
     *,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Take a turn from its worker, for another one.
 
     Another worker gets it at once, as the same attempt. The answer of the first one is refused.
     """
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    with calling(options) as client:
+    with calling(call) as client:
         entry = _find(client, which)
         _kept(_keep(client, entry, release=True), entry)
-    if as_json:
+    if call.as_json:
         print_json(entry)
         return
     taken = f"taken from {seen(entry.worker_id)}" if entry.worker_id else "no worker had it"
@@ -165,24 +151,21 @@ def release(
 
 
 @inbox.command("keep")
+@server_command()
 def keep(
     which: WhichArgument,
     *,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Keep a turn from being given up.
 
     As a worker does when it extends its lease: if less than half of the agent's turn_timeout is
     left, the deadline moves to a whole one from now, at most to 24 hours after the dispatch.
     """
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    with calling(options) as client:
+    with calling(call) as client:
         entry = _find(client, which)
         answer = _kept(_keep(client, entry, extend=HOUR_S), entry)
-    if as_json:
+    if call.as_json:
         print_json(answer)
         return
     left = span_text((answer.deadline.ToDatetime(UTC) - datetime.now(UTC)).total_seconds())
@@ -190,6 +173,7 @@ def keep(
 
 
 @inbox.command("complete")
+@server_command()
 def complete(
     which: WhichArgument,
     *,
@@ -208,23 +192,19 @@ def complete(
         ),
     ] = "proceed",
     reason: ReasonOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Answer a turn in place of its worker.
 
     The worker's own answer then comes too late.
     """
     chosen = read_outcome(outcome, reason=reason, message="", wait_s=None)
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    with calling(options) as client:
+    with calling(call) as client:
         entry = _find(client, which)
         answer = client.complete_turn(
             entry.session_id, entry.request_id, entry.agent.agent_id, chosen, text=text
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_completed(answer)

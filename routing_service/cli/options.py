@@ -68,6 +68,13 @@ TimeoutOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, with the contract's field names.")
 ]
+
+
+def json_option(help_text: str) -> object:
+    """Return the option --json of a command whose JSON is of another form."""
+    return Annotated[bool, typer.Option("--json", help=help_text)]
+
+
 PlainJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StoreOption = Annotated[
     str,

@@ -10,21 +10,17 @@ import typer
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.cli.erase_user import (
-    TIMEOUT_DEFAULT_S,
+    LONG_TIMEOUT_S,
     DryRunOption,
     LongTimeoutOption,
     YesOption,
 )
 from routing_service.cli.operator_call import confirm, operating
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    JsonOption,
     ReasonOption,
-    TargetOption,
-    TenantOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions
+from routing_service.cli.server_call import CallOptions, server_command
 
 _AGE: Final = re.compile(r"(?P<count>\d{1,6})(?P<unit>[hdw])\Z")
 _UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
@@ -41,6 +37,7 @@ error, repeat it to continue with what is left: docs/retention.md.
 """
 
 
+@server_command(timeout=LongTimeoutOption, timeout_s=LONG_TIMEOUT_S)
 def purge(
     *,
     older_than: Annotated[
@@ -77,14 +74,11 @@ def purge(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     reason: ReasonOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: LongTimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Remove sessions that have not been used for long."""
     until = _time(older_than, before)
-    if tenant and all_tenants:
+    if call.tenant and all_tenants:
         raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
 
     def request(count: int, *, validate_only: bool) -> pb.PurgeSessionsRequest:
@@ -99,8 +93,7 @@ def purge(
 
     left = SESSIONS_PER_CALL if sessions_max is None else sessions_max
     total = pb.PurgeSessionsResponse(more=True)
-    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    with operating(place) as client:
+    with operating(call) as client:
         if dry_run or not yes:
             total = client.purge_sessions(request(left, validate_only=True))
         if not dry_run:
@@ -113,7 +106,7 @@ def purge(
                 # All sessions that this step had chosen may have been used since.
                 total.more = step.more
                 left = left - step.sessions_purged if sessions_max else SESSIONS_PER_CALL
-    if as_json:
+    if call.as_json:
         print_json(total)
     else:
         typer.echo(f"{'would remove' if dry_run else 'removed'} {_told(total)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,16 +11,10 @@ import typer
 from routing_service.cli.admin_answers import print_reloaded
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     ReasonOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 EPILOG: Final = """\b
 Examples:
@@ -33,6 +28,7 @@ Exit codes: 0 in force, or usable; 1 the registry has mistakes, or the call fail
 """
 
 
+@server_command()
 def reload(
     *,
     validate_only: Annotated[
@@ -53,10 +49,7 @@ def reload(
         ),
     ] = "",
     reason: ReasonOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Take up the registry file, or show what changes.
 
@@ -67,17 +60,15 @@ def reload(
         message = "--agents is only for --validate-only; the server reads its own file"
         raise CommandFailed(message, exit_code=EXIT_USAGE)
     text = _text_of(agents) if agents else ""
-    with calling(
-        CallOptions(target=target, tenant="", timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(replace(call, tenant="")) as client:
         answer = client.reload_agents(
             validate_only=validate_only,
             reason=reason,
             registry=text,
             with_sessions=validate_only,
-            tenant=tenant if validate_only else "",
+            tenant=call.tenant if validate_only else "",
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_reloaded(answer, is_trial=validate_only)

@@ -11,17 +11,11 @@ from routing_service.cli.admin_answers import print_resumed
 from routing_service.cli.answers import pending_approvals
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     SessionArgument,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 
 class ApprovalDecision(enum.StrEnum):
@@ -67,6 +61,7 @@ _CommentOption = Annotated[
 ]
 
 
+@server_command()
 def resume(
     session: SessionArgument,
     *,
@@ -77,19 +72,16 @@ def resume(
     task: _TaskOption = "",
     comment: _CommentOption = "",
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Decide what a paused task waits for.
 
     Its agent continues in either case, and learns the decision.
     """
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    _decide(options, session, decision, request=request, task=task, comment=comment, user=user)
+    _decide(call, session, decision, request=request, task=task, comment=comment, user=user)
 
 
+@server_command()
 def approve(
     session: SessionArgument,
     *,
@@ -97,17 +89,14 @@ def approve(
     task: _TaskOption = "",
     comment: _CommentOption = "",
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Approve what a paused task waits for."""
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     chosen = ApprovalDecision.APPROVE
-    _decide(options, session, chosen, request=request, task=task, comment=comment, user=user)
+    _decide(call, session, chosen, request=request, task=task, comment=comment, user=user)
 
 
+@server_command()
 def reject(
     session: SessionArgument,
     *,
@@ -115,15 +104,11 @@ def reject(
     task: _TaskOption = "",
     comment: _CommentOption = "",
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Reject what a paused task waits for."""
-    options = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
     chosen = ApprovalDecision.REJECT
-    _decide(options, session, chosen, request=request, task=task, comment=comment, user=user)
+    _decide(call, session, chosen, request=request, task=task, comment=comment, user=user)
 
 
 def _decide(

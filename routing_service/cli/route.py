@@ -8,21 +8,15 @@ import typer
 
 from routing_service.cli.answers import print_routed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
     ChannelOption,
     EntitlementOption,
     ExpectedRevisionOption,
-    JsonOption,
     LocaleOption,
     RequestIdOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 NEW_SESSION = "-"
 
@@ -34,6 +28,7 @@ Examples:
 """
 
 
+@server_command()
 def route(
     session: Annotated[
         str, typer.Argument(metavar="SESSION", help="The session's id; - starts a new session.")
@@ -61,15 +56,10 @@ def route(
     ] = "",
     expected_revision: ExpectedRevisionOption = None,
     request_id: RequestIdOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Send a user's message; see which agent gets it and why."""
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         result = client.route(
             text,
             session_id="" if session == NEW_SESSION else session,
@@ -83,7 +73,7 @@ def route(
             quick_reply_id=quick_reply,
             expected_revision=expected_revision,
         )
-    if as_json:
+    if call.as_json:
         print_json(result.response)
     else:
         print_routed(result.response)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from agent_routing import Admin, Client, RetryPolicy, RoutingError
 from routing_service.cli.credentials import given
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed, call_failed
+from routing_service.cli.options import (
+    TARGET_DEFAULT,
+    TIMEOUT_DEFAULT_S,
+    JsonOption,
+    TargetOption,
+    TenantOption,
+    TimeoutOption,
+)
 
 _RETRY: Final = RetryPolicy(attempts_max=2, backoff_first_s=0.1)
 """A person waits and can repeat the command: one retry for a broken connection. It is safe for the
@@ -26,6 +36,47 @@ class CallOptions:
     tenant: str
     timeout_s: float
     as_json: bool
+
+
+def server_command(
+    *, json: Any = JsonOption, timeout: Any = TimeoutOption, timeout_s: float = TIMEOUT_DEFAULT_S
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a call, and pass their values to it as `call`.
+
+    They come last in its help. json: the option to print JSON, None for none. timeout, timeout_s:
+    the option for the timeout and its default.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [
+            *(each for each in own if each.name != "call"),
+            inspect.Parameter("tenant", keyword, default="", annotation=TenantOption),
+            inspect.Parameter("target", keyword, default=TARGET_DEFAULT, annotation=TargetOption),
+            inspect.Parameter("timeout", keyword, default=timeout_s, annotation=timeout),
+        ]
+        if json is not None:
+            parameters.append(inspect.Parameter("as_json", keyword, default=False, annotation=json))
+
+        @functools.wraps(command)
+        def run(
+            *arguments: object,
+            tenant: str,
+            target: str,
+            timeout: float,
+            as_json: bool = False,
+            **options: object,
+        ) -> None:
+            call = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
+            command(*arguments, call=call, **options)
+
+        # The parser reads only the signature.
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
 
 
 @contextmanager

@@ -18,16 +18,8 @@ from routing_service.cli.admin_options import (
     UntilOption,
     read_time,
 )
-from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
-)
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 SESSIONS_MAX_DEFAULT: Final = 100
 
@@ -53,6 +45,7 @@ Examples:
 """
 
 
+@server_command()
 def sessions(
     *,
     owner: OwnerOption = "",
@@ -83,10 +76,7 @@ def sessions(
     since: SinceOption = "",
     until: UntilOption = "",
     most: MaxOption = SESSIONS_MAX_DEFAULT,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """List sessions and the agent that has each.
 
@@ -94,9 +84,7 @@ def sessions(
     """
     changed_from, changed_before = read_time("--since", since), read_time("--until", until)
     answer = ListSessionsResponse()
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         while True:
             page = client.list_sessions_page(
                 owner=owner,
@@ -113,7 +101,7 @@ def sessions(
             answer.next_page_token = page.next_page_token
             if not page.next_page_token or len(answer.sessions) >= most:
                 break
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_sessions(answer)

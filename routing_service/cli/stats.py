@@ -21,15 +21,8 @@ from routing_service.cli.admin_options import (
 from routing_service.cli.failure import CommandFailed
 from routing_service.cli.handoff_drawing import draw_handoffs
 from routing_service.cli.handoff_graph import HandoffGraph, dot_text, handoff_graph, mermaid_text
-from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    JsonOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
-)
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.cli.stats_report import print_stats
 from routing_service.cli.store_call import run_on_store
 from routing_service.storage.open_store import open_store, open_store_to_read
@@ -53,6 +46,7 @@ count them again from the stored changes. The first run only reports:
 """
 
 
+@server_command(timeout_s=STATS_S_DEFAULT)
 def stats(
     *,
     since: SinceOption = "",
@@ -103,13 +97,10 @@ def stats(
         ),
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Carry the recount out.")] = False,
-    tenant: TenantOption = "",
     all_tenants: Annotated[
         bool, typer.Option("--all-tenants", help="All tenants together.")
     ] = False,
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = STATS_S_DEFAULT,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Show routing figures: handoffs, refusals, stuck users.
 
@@ -119,17 +110,15 @@ def stats(
     if recount:
         if not store:
             raise typer.BadParameter("--recount needs --store URL: the statistics are in the store")
-        _recount(store, carried_out=yes, as_json=as_json)
+        _recount(store, carried_out=yes, as_json=call.as_json)
         return
     if yes:
         raise typer.BadParameter("--yes is only for --recount")
-    if all_tenants and tenant:
+    if all_tenants and call.tenant:
         raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
-    drawings = _chosen({"--svg": svg, "--mermaid": mermaid, "--dot": dot}, as_json=as_json)
+    drawings = _chosen({"--svg": svg, "--mermaid": mermaid, "--dot": dot}, as_json=call.as_json)
     start, end = read_time("--since", since), read_time("--until", until)
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         answer = client.routing_stats(
             tenant="*" if all_tenants else "", start_time=start, end_time=end, channel=channel
         )
@@ -139,7 +128,7 @@ def stats(
         _write(file, _DRAWINGS[option](handoff_graph(answer, names)))
     if drawings:
         return
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_stats(answer)

@@ -12,18 +12,12 @@ from agent_routing.v1.routing_service_pb2 import StatusResponse
 from routing_service.cli.answers import print_status
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     OptionalSessionArgument,
-    TargetOption,
     TaskOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 EPILOG: Final = """\b
 Examples:
@@ -34,6 +28,7 @@ Examples:
 """
 
 
+@server_command()
 def status(
     session: OptionalSessionArgument = "",
     *,
@@ -49,24 +44,19 @@ def status(
         ),
     ] = 0,
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Show a session: which agent has it, and what is pending."""
     if at and (task or user or not session):
         message = "--at needs the session, and takes neither --task nor --user"
         raise CommandFailed(message, exit_code=EXIT_USAGE)
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         answer = (
             client.get_session_at(session, at)
             if at
             else client.status(session, user_id=user, task_id=task)
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_status(_as_status(answer) if isinstance(answer, GetSessionAtResponse) else answer)

@@ -9,16 +9,10 @@ import typer
 
 from routing_service.cli.admin_answers import print_stickiness, print_switched
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     ReasonOption,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 
 class OnOff(enum.StrEnum):
@@ -48,6 +42,7 @@ Examples:
 """
 
 
+@server_command()
 def stickiness(
     switch: Annotated[
         OnOff | None,
@@ -89,10 +84,7 @@ def stickiness(
             help="With on: sessions that had messages while it was off begin with the home agent.",
         ),
     ] = False,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """Show or switch stickiness.
 
@@ -100,19 +92,17 @@ def stickiness(
 
     It takes effect on all replicas within a second; sessions keep their state.
     """
-    if all_tenants and tenant:
+    if all_tenants and call.tenant:
         raise typer.BadParameter("--tenant and --all-tenants exclude each other; use one")
     if (agent or users_percent) and (switch is None or switch.is_on):
         raise typer.BadParameter("--agent and --users-percent are for off alone")
     if fresh and not (switch and switch.is_on):
         raise typer.BadParameter("--fresh is for on alone")
     named = "*" if all_tenants else ""
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         if switch is None:
             state = client.get_stickiness(tenant=named)
-            if as_json:
+            if call.as_json:
                 print_json(state)
             else:
                 print_stickiness(state)
@@ -125,7 +115,7 @@ def stickiness(
             users_percent=users_percent,
             fresh=fresh,
         )
-    if as_json:
+    if call.as_json:
         print_json(answer)
     else:
         print_switched(answer)

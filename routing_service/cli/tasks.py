@@ -10,18 +10,12 @@ from agent_routing.v1.routing_service_pb2 import ListTasksResponse
 from agent_routing.v1.task_pb2 import TaskStatus
 from routing_service.cli.admin_answers import print_tasks
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    JsonOption,
     OptionalSessionArgument,
-    TargetOption,
     TaskOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
 )
 from routing_service.cli.screen import print_json
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.cli.sessions import TaskStatusWord
 
 EPILOG: Final = """\b
@@ -31,6 +25,7 @@ Examples:
 """
 
 
+@server_command()
 def tasks(
     session: OptionalSessionArgument = "",
     *,
@@ -42,18 +37,13 @@ def tasks(
         ),
     ] = None,
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: JsonOption = False,
+    call: CallOptions,
 ) -> None:
     """List a session's tasks and their status."""
     statuses = [TaskStatus.Value(f"TASK_STATUS_{each.name}") for each in status or ()]
-    with calling(
-        CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    ) as client:
+    with calling(call) as client:
         found = list(client.list_tasks(session, user_id=user, task_id=task, statuses=statuses))
-    if as_json:
+    if call.as_json:
         print_json(ListTasksResponse(tasks=found))
     else:
         print_tasks(found)

@@ -13,15 +13,8 @@ from rich.live import Live
 
 from agent_routing import Admin, errors
 from routing_service.cli.failure import EXIT_INTERRUPTED
-from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
-)
 from routing_service.cli.screen import console
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.cli.top_screen import TopState
 
 FRAMES_A_SECOND: Final = 2
@@ -37,6 +30,7 @@ Examples:
 """
 
 
+@server_command(json=None)
 def top(
     *,
     seconds: Annotated[
@@ -50,9 +44,7 @@ def top(
             help="Exit after this time and leave the last screen.",
         ),
     ] = None,
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
+    call: CallOptions,
 ) -> None:
     """Show live activity: messages, agents, refusals, events.
 
@@ -60,28 +52,26 @@ def top(
     they do not begin with this command. Runs until Ctrl-C, or for --seconds. The caller must be
     allowed to watch all sessions.
     """
-    state = TopState(target)
+    state = TopState(call.target)
     ended = threading.Event()
     threads: list[threading.Thread] = []
     out = console()
     with ExitStack() as stack:
         # Joined last: closing the client ends what the threads wait for.
-        stack.callback(_join, threads, timeout)
-        client = stack.enter_context(
-            calling(CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=False))
-        )
+        stack.callback(_join, threads, call.timeout_s)
+        client = stack.enter_context(calling(call))
         stack.callback(ended.set)
         # The first answer decides: a wrong address or a missing right ends here with a message,
         # not on an empty screen.
-        _ask(client, state, timeout)
+        _ask(client, state, call.timeout_s)
         state.health = "SERVING"
         with suppress(errors.RoutingError):
             # Only for names and colours; agents are shown by their ids otherwise.
-            state.knows(client.list_agents(timeout=timeout).agents)
+            state.knows(client.list_agents(timeout=call.timeout_s).agents)
         state.began(time.time())
         for work, words in (
             (_watch, (client, state, ended)),
-            (_count, (client, state, ended, timeout)),
+            (_count, (client, state, ended, call.timeout_s)),
         ):
             threads.append(threading.Thread(target=work, args=words, daemon=True))
             threads[-1].start()

@@ -13,15 +13,11 @@ from routing_service.cli.admin_answers import known_kinds, print_change
 from routing_service.cli.admin_options import KindOption
 from routing_service.cli.failure import EXIT_INTERRUPTED
 from routing_service.cli.options import (
-    TARGET_DEFAULT,
-    TIMEOUT_DEFAULT_S,
-    TargetOption,
-    TenantOption,
-    TimeoutOption,
     UserOption,
+    json_option,
 )
 from routing_service.cli.screen import json_line
-from routing_service.cli.server_call import CallOptions, calling
+from routing_service.cli.server_call import CallOptions, calling, server_command
 
 EPILOG: Final = """\b
 Examples:
@@ -30,7 +26,10 @@ Examples:
   agent-routing watch --from-beginning --json | jq -c .events[]
 """
 
+_JSON_HELP: Final = "Print JSON, one change a line, with the contract's field names."
 
+
+@server_command(json=json_option(_JSON_HELP))
 def watch(
     session: Annotated[
         str,
@@ -58,15 +57,7 @@ def watch(
         typer.Option("--max", metavar="N", min=1, show_default=False, help="Exit after N changes."),
     ] = None,
     user: UserOption = "",
-    tenant: TenantOption = "",
-    target: TargetOption = TARGET_DEFAULT,
-    timeout: TimeoutOption = TIMEOUT_DEFAULT_S,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print JSON, one change a line, with the contract's field names."
-        ),
-    ] = False,
+    call: CallOptions,
 ) -> None:
     """Print changes as they happen, until Ctrl-C.
 
@@ -82,28 +73,27 @@ def watch(
         raise typer.BadParameter(
             f'--kind "{unknown[0]}" is not a kind of event; use {", ".join(known_kinds())}'
         )
-    place = CallOptions(target=target, tenant=tenant, timeout_s=timeout, as_json=as_json)
-    with calling(place) as client:
+    with calling(call) as client:
         if session:
             changes = client.watch_session(
                 session,
                 user_id=user,
                 after_revision=0 if from_beginning else after,
-                away_timeout=timeout,
+                away_timeout=call.timeout_s,
             )
             wanted = (
-                (tenant, change)
+                (call.tenant, change)
                 for change in changes
                 if not kinds or any(event.WhichOneof("kind") in kinds for event in change.events)
             )
         else:
             messages = client.watch_events(
-                from_beginning=from_beginning, kinds=kinds, away_timeout=timeout
+                from_beginning=from_beginning, kinds=kinds, away_timeout=call.timeout_s
             )
             wanted = ((message.tenant, _change_of(message)) for message in messages)
         try:
             for whose, change in islice(wanted, most):
-                if as_json:
+                if call.as_json:
                     # A program reading the pipe needs each line at once.
                     print(json_line(change), flush=True)  # noqa: T201 - the result
                 else:
