@@ -33,59 +33,68 @@ MODULES: Final = ("a2a", "httpx")
 """What the extra installs."""
 
 
+_AgentOption = Annotated[
+    str, typer.Option("--agent", metavar="ID", help="The agent, with delivery: inbox.")
+]
+_UrlOption = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The remote agent: below it is /.well-known/agent-card.json.",
+    ),
+]
+_CompletedOption = Annotated[
+    Literal["complete", "proceed"],
+    typer.Option(
+        "--completed",
+        help="After a completed remote task: complete (the registry names the next agent), or"
+        " proceed (this agent keeps the conversation).",
+    ),
+]
+_RemoteTokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--remote-token-file",
+        metavar="FILE",
+        show_default=False,
+        help="A file with a bearer token for the remote agent, read before each request.",
+    ),
+]
+_ReplyTimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--reply-timeout",
+        metavar="SECONDS",
+        min=1.0,
+        help="How long the remote agent may be silent.",
+    ),
+]
+_ConcurrencyOption = Annotated[
+    int, typer.Option("--concurrency", metavar="N", min=1, help="Turns at a time.")
+]
+_LeaseOption = Annotated[
+    float,
+    typer.Option(
+        "--lease",
+        metavar="SECONDS",
+        min=1.0,
+        max=3600.0,
+        help="How long a turn waits for another worker if this one crashes.",
+    ),
+]
+
+
 @server_command(json=None)
 def a2a(
     *,
-    agent: Annotated[
-        str, typer.Option("--agent", metavar="ID", help="The agent, with delivery: inbox.")
-    ],
-    url: Annotated[
-        str,
-        typer.Option(
-            "--url",
-            metavar="URL",
-            help="The remote agent: below it is /.well-known/agent-card.json.",
-        ),
-    ],
-    completed: Annotated[
-        Literal["complete", "proceed"],
-        typer.Option(
-            "--completed",
-            help="After a completed remote task: complete (the registry names the next agent), or"
-            " proceed (this agent keeps the conversation).",
-        ),
-    ] = "complete",
-    remote_token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--remote-token-file",
-            metavar="FILE",
-            show_default=False,
-            help="A file with a bearer token for the remote agent, read before each request.",
-        ),
-    ] = None,
-    reply_timeout: Annotated[
-        float,
-        typer.Option(
-            "--reply-timeout",
-            metavar="SECONDS",
-            min=1.0,
-            help="How long the remote agent may be silent.",
-        ),
-    ] = REPLY_S_DEFAULT,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="N", min=1, help="Turns at a time.")
-    ] = CONCURRENCY_DEFAULT,
-    lease: Annotated[
-        float,
-        typer.Option(
-            "--lease",
-            metavar="SECONDS",
-            min=1.0,
-            max=3600.0,
-            help="How long a turn waits for another worker if this one crashes.",
-        ),
-    ] = LEASE_S_DEFAULT,
+    agent: _AgentOption,
+    url: _UrlOption,
+    completed: _CompletedOption = "complete",
+    remote_token_file: _RemoteTokenFileOption = None,
+    reply_timeout: _ReplyTimeoutOption = REPLY_S_DEFAULT,
+    concurrency: _ConcurrencyOption = CONCURRENCY_DEFAULT,
+    lease: _LeaseOption = LEASE_S_DEFAULT,
     call: CallOptions,
 ) -> None:
     """Carry an agent's turns to a remote agent, over A2A.

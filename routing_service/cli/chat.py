@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Final
+from typing import Final
 
-import typer
-
-from routing_service.cli.example_files import EXAMPLES
-from routing_service.cli.options import (
-    TARGET_VARIABLE,
-    EntitlementOption,
-    PlainJsonOption,
-    TenantOption,
-)
-
-COLUMNS_MIN: Final = 30
-COLUMNS_MAX: Final = 80
+from routing_service.cli.chat_options import ChatOptions
+from routing_service.cli.options import command_of
 
 EPILOG: Final = """\b
 While you chat:
@@ -42,112 +32,18 @@ Examples:
   printf 'hello\\n/status\\n' | agent-routing chat --json
 """
 
+_HELP: Final = """Talk to agents in the terminal, and see who answers and why.
 
-def chat(
-    *,
-    example: Annotated[
-        str,
-        typer.Option(
-            "--example",
-            metavar="|".join(EXAMPLES),
-            autocompletion=lambda: list(EXAMPLES),
-            show_default=False,
-            help="The example whose agents answer. Default: tax, or the server's own.",
-        ),
-    ] = "",
-    agents: Annotated[
-        str,
-        typer.Option(
-            "--agents", metavar="FILE", show_default=False, help="A registry file of your own."
-        ),
-    ] = "",
-    story: Annotated[
-        str,
-        typer.Option(
-            "--story",
-            metavar="NAME",
-            show_default=False,
-            help="Play a story of the examples; exit 1 if anything differs from it.",
-        ),
-    ] = "",
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            metavar="HOST:PORT",
-            envvar=TARGET_VARIABLE,
-            show_default=False,
-            help="A running server. Default: one is started for this chat.",
-        ),
-    ] = "",
-    store: Annotated[
-        str,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            show_default=False,
-            help="The store of that server. Default: a temporary one.",
-        ),
-    ] = "",
-    session: Annotated[
-        str,
-        typer.Option(
-            "--session",
-            metavar="ID",
-            show_default=False,
-            help="Continue this session, or give a new one this id.",
-        ),
-    ] = "",
-    user: Annotated[str, typer.Option("--user", metavar="ID", help="Who you are.")] = "you",
-    locale: Annotated[
-        str,
-        typer.Option(
-            "--locale",
-            metavar="TAG",
-            show_default=False,
-            help="Your language, such as es. Default: the terminal's.",
-        ),
-    ] = "",
-    channel: Annotated[
-        str, typer.Option("--channel", metavar="WORD", help="Your channel, such as web.")
-    ] = "",
-    entitlement: EntitlementOption = None,
-    tenant: TenantOption = "",
-    width: Annotated[
-        int | None,
-        typer.Option(
-            "--width",
-            metavar="COLUMNS",
-            min=COLUMNS_MIN,
-            max=COLUMNS_MAX,
-            show_default=False,
-            help="Columns of the screen. Default: the terminal's, at most 80.",
-        ),
-    ] = None,
-    as_json: PlainJsonOption = False,
-) -> None:
-    """Talk to agents in the terminal, and see who answers and why.
+The examples' agents follow scripts: no model, no network. In a pipe, each line is a message.
+"""
 
-    The examples' agents follow scripts: no model, no network. In a pipe, each line is a message.
-    """
+
+def _chat(options: ChatOptions) -> None:
     # gRPC reads it when it is imported: the chat reports connection errors itself.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from routing_service.cli.chat_program import ChatOptions, run_chat  # noqa: PLC0415 - after the line above
+    from routing_service.cli.chat_program import run_chat  # noqa: PLC0415 - after the line above
 
-    run_chat(
-        ChatOptions(
-            example=example,
-            agents=agents,
-            story=story,
-            target=target,
-            store=store,
-            session=session,
-            user=user,
-            locale=locale,
-            channel=channel,
-            entitlements=tuple(entitlement or ()),
-            tenant=tenant,
-            width=width or 0,
-            as_json=as_json,
-        )
-    )
+    run_chat(options)
+
+
+chat: Final = command_of(ChatOptions, _chat, _HELP)

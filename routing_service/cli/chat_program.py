@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import typer
@@ -23,6 +23,7 @@ from agent_routing import Client, RetryPolicy, RoutingError
 from agent_routing.v1.agent_pb2 import AGENT_KIND_HUMAN, AGENT_KIND_SYSTEM
 from agent_routing.v1.item_pb2 import Item
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse, StatusResponse
+from routing_service.cli.chat_options import ChatOptions
 from routing_service.cli.chat_screen import JsonScreen, Screen, TextScreen
 from routing_service.cli.conversation import (
     AgentAnswered,
@@ -70,25 +71,6 @@ _TYPING_S: Final = 0.6
 """The pause before each message of a story in a terminal, so that people can read along."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    """The options of the command, as given."""
-
-    example: str
-    agents: str
-    story: str
-    target: str
-    store: str
-    session: str
-    user: str
-    locale: str
-    channel: str
-    entitlements: tuple[str, ...]
-    tenant: str
-    width: int
-    as_json: bool
-
-
 def run_chat(options: ChatOptions) -> None:
     """Run the command. Raises CommandFailed, typer.Exit."""
     _check(options)
@@ -103,7 +85,7 @@ def run_chat(options: ChatOptions) -> None:
             except RoutingError as error:
                 raise call_failed(error, target, as_json=options.as_json) from error
             agents, title = _agents(options, story, known)
-            screen: Screen = JsonScreen() if options.as_json else TextScreen(options.width)
+            screen: Screen = JsonScreen() if options.as_json else TextScreen(options.width or 0)
             conversation = Conversation(client, agents, _speaker(options, story))
             hint = "" if options.target else _how_to_be_a_person(known, target)
             went_well = _converse(conversation, screen, title, hint, story)
@@ -185,7 +167,7 @@ def _speaker(options: ChatOptions, story: Story | None) -> Speaker:
         user_id=options.user,
         locale=options.locale or _terminal_locale(),
         channel=options.channel or CHANNEL_DEFAULT,
-        entitlements=options.entitlements,
+        entitlements=tuple(options.entitlements or ()),
     )
     if story is None:
         return speaker

@@ -17,7 +17,7 @@ from rich.text import Text
 from agent_routing.v1.agent_pb2 import Agent
 from agent_routing.v1.handoff_pb2 import Handoff, HandoffMode, Initiator
 from agent_routing.v1.routing_service_pb2 import StatusResponse
-from routing_service.cli.chat import COLUMNS_MAX
+from routing_service.cli.chat_options import COLUMNS_MAX
 from routing_service.cli.conversation import (
     AgentAnswered,
     ApprovalAsked,

@@ -71,73 +71,80 @@ class _Wanted:
     reason: str
 
 
+_ReasonOption = Annotated[
+    str,
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        show_default=False,
+        help="Why the texts are read: for the audit, which records each conversation.",
+    ),
+]
+_OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        show_default=False,
+        help="Write to this new file. Default: to stdout.",
+    ),
+]
+_AgentOption = Annotated[
+    str,
+    typer.Option(
+        "--agent",
+        metavar="ID",
+        show_default=False,
+        help="Only conversations in which this agent had a turn.",
+    ),
+]
+_SampleOption = Annotated[
+    int | None,
+    typer.Option(
+        "--sample",
+        metavar="N",
+        min=1,
+        show_default=False,
+        help="At most N conversations, chosen at random.",
+    ),
+]
+_SeedOption = Annotated[
+    int,
+    typer.Option("--seed", metavar="NUMBER", help="The same seed chooses the same conversations."),
+]
+_NamesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--names",
+        metavar="FILE",
+        show_default=False,
+        help="Names, one a line, that are replaced wherever they stand capitalised.",
+    ),
+]
+_KeepProperNamesOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-proper-names",
+        help="Keep capitalised words that follow no greeting and no 'my name is'.",
+    ),
+]
+
+
 @server_command(json=None)
 def dialogues(
     *,
-    reason: Annotated[
-        str,
-        typer.Option(
-            "--reason",
-            metavar="TEXT",
-            show_default=False,
-            help="Why the texts are read: for the audit, which records each conversation.",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            show_default=False,
-            help="Write to this new file. Default: to stdout.",
-        ),
-    ] = None,
+    reason: _ReasonOption,
+    output: _OutputOption = None,
     owner: OwnerOption = "",
-    agent: Annotated[
-        str,
-        typer.Option(
-            "--agent",
-            metavar="ID",
-            show_default=False,
-            help="Only conversations in which this agent had a turn.",
-        ),
-    ] = "",
+    agent: _AgentOption = "",
     channel: OnlyChannelOption = "",
     since: SinceOption = "",
     until: UntilOption = "",
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            "--sample",
-            metavar="N",
-            min=1,
-            show_default=False,
-            help="At most N conversations, chosen at random.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", metavar="NUMBER", help="The same seed chooses the same conversations."
-        ),
-    ] = 0,
-    names: Annotated[
-        Path | None,
-        typer.Option(
-            "--names",
-            metavar="FILE",
-            show_default=False,
-            help="Names, one a line, that are replaced wherever they stand capitalised.",
-        ),
-    ] = None,
-    keep_proper_names: Annotated[
-        bool,
-        typer.Option(
-            "--keep-proper-names",
-            help="Keep capitalised words that follow no greeting and no 'my name is'.",
-        ),
-    ] = False,
+    sample: _SampleOption = None,
+    seed: _SeedOption = 0,
+    names: _NamesOption = None,
+    keep_proper_names: _KeepProperNamesOption = False,
     call: CallOptions,
 ) -> None:
     """Write stored conversations as dialogues, pseudonymised.

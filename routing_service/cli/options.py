@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Final, TypeVar, get_type_hints
 
 import typer
+
+T = TypeVar("T")
 
 TARGET_DEFAULT: Final = "127.0.0.1:50051"
 TARGET_VARIABLE: Final = "AGENT_ROUTING_TARGET"
@@ -150,3 +155,31 @@ DetectorOption = Annotated[
         help="Another detector: grpc://HOST:PORT, MODULE:NAME, or a name that a package registers.",
     ),
 ]
+
+
+def command_of(kind: type[T], run: Callable[[T], None], help_text: str) -> Callable[..., None]:
+    """Return a command whose options are the fields of a dataclass, and which passes one to `run`.
+
+    kind: each field's type is Annotated with its option; its default is the option's.
+    """
+    types = get_type_hints(kind, include_extras=True)
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=(
+                inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            ),
+            annotation=types[field.name],
+        )
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+    ]
+
+    def command(**options: object) -> None:
+        run(kind(**options))
+
+    # The parser reads only the signature.
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = types
+    command.__doc__ = help_text
+    return command

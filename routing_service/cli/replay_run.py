@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,11 +33,12 @@ from routing_service.cli.failure import (
     CommandFailed,
     call_failed,
 )
+from routing_service.cli.replay_options import ReplayOptions
 from routing_service.cli.replay_report import CHANGES_SHOWN_MAX, print_comparison, print_figures
 from routing_service.core.registry import Registry
 from routing_service.ids import new_uuid7
 from routing_service.registry.file import RegistryFileError, load_registry, parse_registry
-from routing_service.replay.choices import FirstMessage, ReplayPolicy, SwitchMode, TopicMode
+from routing_service.replay.choices import FirstMessage, TopicMode
 from routing_service.replay.comparison import ChangedTurns, Compared, Comparison
 from routing_service.replay.corpus_registry import (
     CorpusAgentsInvalid,
@@ -64,37 +64,6 @@ COMPLAINTS_MAX: Final = 20
 """Bad lines and errors that are shown; the figures count all of them."""
 
 AGENTS_FILE: Final = "agents.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
-    """The options of the command, as given."""
-
-    files: tuple[str, ...]
-    agents: str
-    compare: str
-    corpus: str
-    corpus_agents: str
-    policy: ReplayPolicy
-    switch: SwitchMode
-    topics: TopicMode | None
-    first_message: FirstMessage | None
-    topic_threshold: float
-    topic_lock_threshold: float | None
-    detector: str
-    target: str
-    embedded: bool
-    store: str
-    limit: int | None
-    concurrency: int
-    run_label: str
-    patience_s: float
-    strict: bool
-    write_registry: str
-    channel: str
-    entitlements: tuple[str, ...]
-    tenant: str
-    as_json: bool
 
 
 def run_replay(options: ReplayOptions) -> None:
@@ -316,7 +285,7 @@ def _stage(options: ReplayOptions, home_agent_id: str, run_label: str) -> Stage:
         home_agent_id=home_agent_id,
         run_label=run_label,
         channel=options.channel,
-        entitlements=options.entitlements,
+        entitlements=tuple(options.entitlements or ()),
     )
 
 

@@ -46,60 +46,66 @@ count them again from the stored changes. The first run only reports:
 """
 
 
+_SvgOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--svg",
+        metavar="FILE",
+        show_default=False,
+        help="Draw the handoffs between agents as an SVG file instead.",
+    ),
+]
+_MermaidOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--mermaid",
+        metavar="FILE",
+        show_default=False,
+        help="Write them as a Mermaid flowchart instead; - prints it.",
+    ),
+]
+_DotOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dot",
+        metavar="FILE",
+        show_default=False,
+        help="Write them in Graphviz's DOT language instead; - prints it.",
+    ),
+]
+_RecountOption = Annotated[
+    bool,
+    typer.Option(
+        "--recount",
+        help="Report damaged statistics of --store; with --yes count all of them again.",
+    ),
+]
+_StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar="AGENT_ROUTING_STORE",
+        show_default=False,
+        help="For --recount: the store's URL, as for agent-routing serve.",
+    ),
+]
+_AllTenantsOption = Annotated[bool, typer.Option("--all-tenants", help="All tenants together.")]
+
+
 @server_command(timeout_s=STATS_S_DEFAULT)
 def stats(
     *,
     since: SinceOption = "",
     until: UntilOption = "",
     channel: OnlyChannelOption = "",
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            "--svg",
-            metavar="FILE",
-            show_default=False,
-            help="Draw the handoffs between agents as an SVG file instead.",
-        ),
-    ] = None,
-    mermaid: Annotated[
-        Path | None,
-        typer.Option(
-            "--mermaid",
-            metavar="FILE",
-            show_default=False,
-            help="Write them as a Mermaid flowchart instead; - prints it.",
-        ),
-    ] = None,
-    dot: Annotated[
-        Path | None,
-        typer.Option(
-            "--dot",
-            metavar="FILE",
-            show_default=False,
-            help="Write them in Graphviz's DOT language instead; - prints it.",
-        ),
-    ] = None,
-    recount: Annotated[
-        bool,
-        typer.Option(
-            "--recount",
-            help="Report damaged statistics of --store; with --yes count all of them again.",
-        ),
-    ] = False,
-    store: Annotated[
-        str,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            envvar="AGENT_ROUTING_STORE",
-            show_default=False,
-            help="For --recount: the store's URL, as for agent-routing serve.",
-        ),
-    ] = "",
+    svg: _SvgOption = None,
+    mermaid: _MermaidOption = None,
+    dot: _DotOption = None,
+    recount: _RecountOption = False,
+    store: _StoreOption = "",
     yes: Annotated[bool, typer.Option("--yes", help="Carry the recount out.")] = False,
-    all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="All tenants together.")
-    ] = False,
+    all_tenants: _AllTenantsOption = False,
     call: CallOptions,
 ) -> None:
     """Show routing figures: handoffs, refusals, stuck users.

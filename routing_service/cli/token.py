@@ -34,73 +34,81 @@ _LASTS: Final = re.compile(r"(\d{1,6})([smhd])")
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
+_UserOption = Annotated[
+    str,
+    typer.Option(
+        "--user",
+        metavar="ID",
+        show_default=False,
+        help="The user who signs in. Default: a service without a user.",
+    ),
+]
+_ScopeOption = Annotated[
+    list[str] | None,
+    typer.Option("--scope", metavar="WORD", show_default=False, help="A scope. May be repeated."),
+]
+_RoleOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--role",
+        metavar="WORD",
+        show_default=False,
+        help="A role, for approvals that a registry leaves to it. May be repeated.",
+    ),
+]
+_AgentOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--agent",
+        metavar="ID",
+        show_default=False,
+        help="An agent that a runtime acts for; * for all. May be repeated.",
+    ),
+]
+_EntitlementOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--entitlement",
+        metavar="WORD",
+        show_default=False,
+        help="An entitlement of the user. May be repeated. Default: the token has none.",
+    ),
+]
+_SubjectOption = Annotated[
+    str,
+    typer.Option(
+        "--subject",
+        metavar="NAME",
+        show_default=False,
+        help="The caller's name in the audit. Default: the user, the agents, or development.",
+    ),
+]
+_LastsOption = Annotated[
+    str,
+    typer.Option("--lasts", metavar="TIME", help="How long it is valid: 90s, 30m, 12h or 30d."),
+]
+_KeyFileOption = Annotated[
+    str,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        envvar="AGENT_ROUTING_DEVELOPMENT_KEY_FILE",
+        help="The server's development key file; created if missing.",
+    ),
+]
+
+
 def token(
     *,
-    user: Annotated[
-        str,
-        typer.Option(
-            "--user",
-            metavar="ID",
-            show_default=False,
-            help="The user who signs in. Default: a service without a user.",
-        ),
-    ] = "",
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--scope", metavar="WORD", show_default=False, help="A scope. May be repeated."
-        ),
-    ] = None,
-    role: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--role",
-            metavar="WORD",
-            show_default=False,
-            help="A role, for approvals that a registry leaves to it. May be repeated.",
-        ),
-    ] = None,
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--agent",
-            metavar="ID",
-            show_default=False,
-            help="An agent that a runtime acts for; * for all. May be repeated.",
-        ),
-    ] = None,
-    entitlement: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--entitlement",
-            metavar="WORD",
-            show_default=False,
-            help="An entitlement of the user. May be repeated. Default: the token has none.",
-        ),
-    ] = None,
-    subject: Annotated[
-        str,
-        typer.Option(
-            "--subject",
-            metavar="NAME",
-            show_default=False,
-            help="The caller's name in the audit. Default: the user, the agents, or development.",
-        ),
-    ] = "",
+    user: _UserOption = "",
+    scope: _ScopeOption = None,
+    role: _RoleOption = None,
+    agent: _AgentOption = None,
+    entitlement: _EntitlementOption = None,
+    subject: _SubjectOption = "",
     tenant: Annotated[str, typer.Option("--tenant", metavar="ID", help="The tenant.")] = "default",
-    lasts: Annotated[
-        str,
-        typer.Option("--lasts", metavar="TIME", help="How long it is valid: 90s, 30m, 12h or 30d."),
-    ] = LASTS_DEFAULT,
-    key_file: Annotated[
-        str,
-        typer.Option(
-            "--key-file",
-            metavar="FILE",
-            envvar="AGENT_ROUTING_DEVELOPMENT_KEY_FILE",
-            help="The server's development key file; created if missing.",
-        ),
-    ] = DEFAULT_KEY,
+    lasts: _LastsOption = LASTS_DEFAULT,
+    key_file: _KeyFileOption = DEFAULT_KEY,
 ) -> None:
     """Print a signed token, for --sign-in development."""
     found = _LASTS.fullmatch(lasts)

@@ -396,29 +396,15 @@ class RoutingServer:
         _log.info("server_stopped", address=self.address)
 
 
-async def _listen(
+def _admin_calls(
     parts: _Parts,
-    opened: AsyncExitStack,
-    observer: CallObserver | None,
-    figures: Callable[[], Figures],
-    tracing: Tracing | None,
+    routing_calls: RoutingServicer,
     *,
     counts: Counts,
     shown_id: Callable[[str], str],
-) -> _Listening:
-    """Open all listeners, and guard them. Raises SettingsInvalid, ListenFailed."""
+) -> AdminServicer:
     settings = parts.settings
-    streams = OpenStreams()
-    parts.signing_in.tell_changes_to(streams.check_all)
-    signed = SignedPeers()
-    # Before the others: while the server starts, its probes say that it lives.
-    probes = await start_probes(settings, parts.health)
-    if probes is not None:
-        opened.push_async_callback(probes.close)
-    routing_calls = RoutingServicer(
-        parts.handler, parts.feed, parts.inbox, parts.approvals, parts.live
-    )
-    admin_calls = AdminServicer(
+    return AdminServicer(
         parts.store,
         parts.handler,
         parts.feed,
@@ -443,6 +429,31 @@ async def _listen(
         audit_scanned_max=parts.bounds.audit_scanned_max,
         shown_id=shown_id,
     )
+
+
+async def _listen(
+    parts: _Parts,
+    opened: AsyncExitStack,
+    observer: CallObserver | None,
+    figures: Callable[[], Figures],
+    tracing: Tracing | None,
+    *,
+    counts: Counts,
+    shown_id: Callable[[str], str],
+) -> _Listening:
+    """Open all listeners, and guard them. Raises SettingsInvalid, ListenFailed."""
+    settings = parts.settings
+    streams = OpenStreams()
+    parts.signing_in.tell_changes_to(streams.check_all)
+    signed = SignedPeers()
+    # Before the others: while the server starts, its probes say that it lives.
+    probes = await start_probes(settings, parts.health)
+    if probes is not None:
+        opened.push_async_callback(probes.close)
+    routing_calls = RoutingServicer(
+        parts.handler, parts.feed, parts.inbox, parts.approvals, parts.live
+    )
+    admin_calls = _admin_calls(parts, routing_calls, counts=counts, shown_id=shown_id)
     opened.push_async_callback(admin_calls.replays.close)
     handlers_of = partial(
         service_handlers,

@@ -17,6 +17,7 @@ import typer
 
 from agent_routing.v1.agent_pb2 import AGENT_KIND_SPECIALIST, AGENT_KIND_SUPERVISOR, Agent
 from routing_service.cli import chat_program, main
+from routing_service.cli.chat_options import ChatOptions
 from routing_service.cli.chat_program import run_chat
 from routing_service.cli.embedded_server import server_in_thread
 from routing_service.cli.stand_in_agents import StandInAgents
@@ -320,7 +321,7 @@ def test_chat_goes_on_degraded_while_the_service_is_away(monkeypatch, capsys, tm
 
     monkeypatch.setattr(sys, "stdin", Lines())
     with pytest.raises(typer.Exit) as ended:
-        run_chat(asked(target=target, locale="en", as_json=True))
+        run_chat(ChatOptions(target=target, locale="en", as_json=True))
     assert ended.value.exit_code == 1
     first, second = messages(capsys.readouterr().out)
     assert first["degraded"] is False
@@ -414,15 +415,6 @@ def test_marks_are_explained_where_they_begin(run):
     legend = " ".join(out.split("\n\n")[0].split())
     for mark in ("↪ a handoff", "✗ refused", "/ the service", "? needs an approval", "! trouble"):
         assert mark in legend
-
-
-def asked(**changes):
-    """Return the options of a chat."""
-    options = {
-        name: False if name == "as_json" else () if name == "entitlements" else ""
-        for name in chat_program.ChatOptions.__dataclass_fields__
-    }
-    return chat_program.ChatOptions(**(options | {"user": "you"} | changes))
 
 
 # Options
