@@ -32,7 +32,7 @@ help: ## list these targets
 install: $(INSTALLED) ## make .venv: all distributions, editable, and the tools
 
 # Repeated only when something it depends on has changed, so that a second `make run` starts at once.
-$(INSTALLED): pyproject.toml clients/python/pyproject.toml topics_embeddings/pyproject.toml requirements/constraints.txt scripts/install.sh
+$(INSTALLED): pyproject.toml clients/python/pyproject.toml topics/pyproject.toml requirements/constraints.txt scripts/install.sh
 	@scripts/install.sh "$(VENV)" "$(PYTHON)"
 	@touch $@
 
@@ -91,7 +91,7 @@ lint-style: $(INSTALLED)
 	$(BIN)/ruff format --check .
 
 lint-types: $(INSTALLED)
-	$(BIN)/mypy routing_service clients/python/agent_routing topics_embeddings/agent_routing_embeddings
+	$(BIN)/mypy routing_service clients/python/agent_routing topics/agent_routing_topics
 
 lint-layers: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
@@ -196,7 +196,7 @@ test-install: $(INSTALLED) ## follow docs/how-to/install.md in clean folders, an
 	@$(BIN)/python -m pytest -m install --capture=no tests/install $(args)
 
 .PHONY: topics
-topics: $(INSTALLED) ## train the topic models from topics_training/field, and the corpora in ROUTING_DIALOGUES
+topics: $(INSTALLED) ## train the topic models from topics/training/field, and the corpora in ROUTING_DIALOGUES
 	@$(BIN)/python scripts/train_topics.py $(args)
 
 .PHONY: constraints

@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from agent_routing_topics.model import load_word_model
+from agent_routing_topics.model.trained_model import TrainedModel
 from benchmarks import service, talk
 from benchmarks.figure import FULL, QUICK, Figure, Scale, percentile, ratio
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.server.process import GC_THRESHOLDS
-from routing_service.topics.model import load_word_model
-from routing_service.topics.model.trained_model import TrainedModel
 from routing_service.topics.topic_detector import RecentTurn, TopicDetector, TopicQuestion
 
 P99_MS_MOST: Final = {20: 1.0, 200: 3.0}

@@ -13,7 +13,7 @@ pip="$scratch/venv/bin/python -m pip --quiet --disable-pip-version-check"
 $pip install --upgrade pip
 # virtualenv stands in where Python has no venv module; redis needs async-timeout on Python before
 # 3.11.3, such as the image's.
-$pip install --editable clients/python --editable topics_embeddings --editable ".[embeddings]" --group dev virtualenv async-timeout
+$pip install --editable clients/python --editable topics --editable ".[topics]" --group dev virtualenv async-timeout
 
 {
     printf '# The exact versions that the tests ran with. Made by: make constraints\n'

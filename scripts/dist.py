@@ -35,7 +35,7 @@ from packaging.requirements import Requirement
 ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 CLIENT: Final = ROOT / "clients" / "python"
-EMBEDDINGS: Final = ROOT / "topics_embeddings"
+TOPICS: Final = ROOT / "topics"
 CONSTRAINTS: Final = ROOT / "requirements" / "constraints.txt"
 HATCH: Final = (sys.executable, "-m", "hatchling", "build")
 RUN_S_MAX: Final = 900
@@ -110,8 +110,8 @@ class Built:
 
     client_wheel: Path
     client_sdist: Path
-    embeddings_wheel: Path
-    embeddings_sdist: Path
+    topics_wheel: Path
+    topics_sdist: Path
     service_wheel: Path
     service_sdist: Path
 
@@ -121,7 +121,7 @@ def build() -> Built:
     # What else is there, such as the image, stays.
     for old in (*DIST.glob("agent_routing_*.whl"), *DIST.glob("agent_routing_*.tar.gz")):
         old.unlink()
-    for project in (CLIENT, EMBEDDINGS, ROOT):
+    for project in (CLIENT, TOPICS, ROOT):
         run([*HATCH, "--directory", str(DIST)], cwd=project)
 
     def one(pattern: str) -> Path:
@@ -131,21 +131,21 @@ def build() -> Built:
     built = Built(
         one("agent_routing_client-*.whl"),
         one("agent_routing_client-*.tar.gz"),
-        one("agent_routing_embeddings-*.whl"),
-        one("agent_routing_embeddings-*.tar.gz"),
+        one("agent_routing_topics-*.whl"),
+        one("agent_routing_topics-*.tar.gz"),
         one("agent_routing_service-*.whl"),
         one("agent_routing_service-*.tar.gz"),
     )
     for wheel, package in (
         (built.client_wheel, "agent_routing"),
-        (built.embeddings_wheel, "agent_routing_embeddings"),
+        (built.topics_wheel, "agent_routing_topics"),
         (built.service_wheel, "routing_service"),
     ):
         names = set(zipfile.ZipFile(wheel).namelist())
         assert f"{package}/py.typed" in names, f"{wheel.name} does not say that it is typed"
     for wheel, sdist in (
         (built.client_wheel, built.client_sdist),
-        (built.embeddings_wheel, built.embeddings_sdist),
+        (built.topics_wheel, built.topics_sdist),
         (built.service_wheel, built.service_sdist),
     ):
         with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +167,7 @@ def installations(built: Built) -> list[Installation]:
     return [
         Installation(
             "service newest",
-            (extras, str(built.client_wheel), str(built.embeddings_wheel)),
+            (extras, str(built.client_wheel), str(built.topics_wheel)),
             has_server=True,
         ),
         Installation("client oldest", (str(built.client_wheel),), lowest(CLIENT)),
@@ -175,13 +175,13 @@ def installations(built: Built) -> list[Installation]:
         Installation("client sdist", (str(built.client_sdist),), at_tested_versions=True),
         Installation(
             "service oldest",
-            (str(built.service_wheel), str(built.client_wheel)),
-            lowest(ROOT),
+            (str(built.service_wheel), str(built.client_wheel), str(built.topics_wheel)),
+            (*lowest(ROOT), *lowest(TOPICS)),
             has_server=True,
         ),
         Installation(
             "service sdist",
-            (str(built.service_sdist), str(built.client_sdist)),
+            (str(built.service_sdist), str(built.client_sdist), str(built.topics_sdist)),
             at_tested_versions=True,
             has_server=True,
         ),

@@ -78,5 +78,5 @@ pip="$venv/bin/python -m pip"
 $pip install --quiet --constraint "$constraints" pip
 # The client first: the service needs exactly this version of it, which no index may have yet.
 $pip install --quiet --constraint "$constraints" --build-constraint "$constraints" \
-    --editable clients/python --editable topics_embeddings --editable ".[embeddings]" --group dev
+    --editable clients/python --editable topics --editable ".[topics]" --group dev
 say "installed into $venv: $("$venv/bin/python" -c 'import routing_service as s; print("agent-routing", s.__version__)')"

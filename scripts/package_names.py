@@ -24,7 +24,7 @@ ROOT: Final = Path(__file__).parent.parent
 NAMES: Final = {
     "pypi-service": "agent-routing-service",
     "pypi-client": "agent-routing-client",
-    "pypi-embeddings": "agent-routing-embeddings",
+    "pypi-topics": "agent-routing-topics",
     "npm": "@agent-routing/client",
     "go": "example.com/agent-routing/go",
     "maven-group": "com.example.agentrouting",
@@ -36,7 +36,7 @@ NAMES: Final = {
 MANIFESTS: Final = (
     ("pypi-service", "pyproject.toml", '^name = "'),
     ("pypi-client", "clients/python/pyproject.toml", '^name = "'),
-    ("pypi-embeddings", "topics_embeddings/pyproject.toml", '^name = "'),
+    ("pypi-topics", "topics/pyproject.toml", '^name = "'),
     ("npm", "clients/typescript/package.json", '^  "name": "'),
     ("npm", "clients/typescript/package-lock.json", '^  "name": "'),
     ("go", "clients/go/go.mod", "^module "),
@@ -45,7 +45,7 @@ MANIFESTS: Final = (
     ("maven-artifact", "clients/java/pom.xml", "^  <artifactId>"),
     ("home", "pyproject.toml", '^Homepage = "'),
     ("home", "clients/python/pyproject.toml", '^Homepage = "'),
-    ("home", "topics_embeddings/pyproject.toml", '^Homepage = "'),
+    ("home", "topics/pyproject.toml", '^Homepage = "'),
 )
 
 RESERVED: Final = ("example.com", "com.example")

@@ -1,4 +1,4 @@
-"""Run topics_training in an environment of its own: scripts/train_topics.py --help.
+"""Run topics/training in an environment of its own: scripts/train_topics.py --help.
 
 Owns the pinned environment (topics-requirements.txt) under build/, so that neither the service nor
 its development needs scikit-learn. Its rule: training uses one thread, so that sums have one order
@@ -34,7 +34,7 @@ def python() -> Path:
 if __name__ == "__main__":
     interpreter = str(python())
     os.chdir(ROOT)
-    command = [interpreter, "-m", "topics_training", *sys.argv[1:]]
-    # The sentence vectors are read from where they are made.
-    path = {"PYTHONPATH": str(ROOT / "topics_embeddings")}
+    command = [interpreter, "-m", "topics.training", *sys.argv[1:]]
+    # The package is read from the tree.
+    path = {"PYTHONPATH": str(ROOT / "topics")}
     os.execve(interpreter, command, os.environ | ONE_THREAD | path)  # noqa: S606 - no shell is wanted

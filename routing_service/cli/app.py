@@ -42,11 +42,15 @@ To use another server, name it in ~/.config/agent-routing/profiles.toml:
 """
 
 
+TOPICS: Final = "agent-routing-topics"
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A row of the table.
 
-    place: the module in routing_service.cli and, after a colon, its function or group of commands.
+    place: the module in routing_service.cli and, after a colon, its function or group of commands;
+    TOPICS: those of agent-routing-topics.
     summary: the first sentence of the command's help. read_on: topics of agent-routing docs, named
     at the end of its help. epilog: the constant with what comes before them, unused for a group.
     """
@@ -287,9 +291,7 @@ COMMANDS: Final = (
         "List the texts of replies, to word them in a registry.",
         "write-a-registry",
     ),
-    Command(
-        "topics", "topics:topics", "Measure topic detection, and choose its threshold.", "topics"
-    ),
+    Command("topics", TOPICS, "Measure topic detection, and choose its threshold.", "topics"),
     Command("docs", "docs:docs", "Read the documentation: list its pages, or show one."),
 )
 
@@ -311,9 +313,12 @@ class LazyCommands(TyperGroup):
 def load_command(name: str) -> Any:
     """Import a command and return it with its options. Raises KeyError for an unknown name."""
     row = {row.name: row for row in COMMANDS}[name]
-    module_name, _, attribute = row.place.partition(":")
-    module = importlib.import_module(f"routing_service.cli.{module_name}")
-    found = getattr(module, attribute)
+    if row.place == TOPICS:
+        found, epilog = _topic_commands(), ""
+    else:
+        module_name, _, attribute = row.place.partition(":")
+        module = importlib.import_module(f"routing_service.cli.{module_name}")
+        found, epilog = getattr(module, attribute), getattr(module, row.epilog, "")
     if not isinstance(found, typer.Typer):
         # typer makes commands of an application's functions, so each gets an application.
         alone = typer.Typer(
@@ -322,13 +327,28 @@ def load_command(name: str) -> Any:
             pretty_exceptions_enable=False,
             context_settings=_CONTEXT,
         )
-        alone.command(row.name, epilog=getattr(module, row.epilog))(found)
+        alone.command(row.name, epilog=epilog)(found)
         found = alone
     command = typer.main.get_command(found)
     if row.read_on:
         pages = "\n".join(f"  agent-routing docs {topic}" for topic in row.read_on.split())
         command.epilog = f"{command.epilog or ''}\n\b\nRead on:\n{pages}\n"
     return command
+
+
+def _topic_commands() -> Any:
+    """Return the commands of agent-routing-topics. Raises CommandFailed if it is not installed."""
+    # Imported by this command alone.
+    from routing_service.cli.failure import EXIT_USAGE, CommandFailed  # noqa: PLC0415
+    from routing_service.topics.detector_plugin import (  # noqa: PLC0415
+        DetectorUnavailable,
+        load_shipped,
+    )
+
+    try:
+        return load_shipped("commands")
+    except DetectorUnavailable as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
 
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - as the parser calls it

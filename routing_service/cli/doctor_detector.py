@@ -12,8 +12,7 @@ from routing_service.core.registry import Registry
 from routing_service.registry.file import RegistryFileError, load_registry
 from routing_service.rpc.remote_judge import RemoteModel, load_detector, probe
 from routing_service.settings.settings import Settings
-from routing_service.topics.default_model import load_default_model
-from routing_service.topics.detector_plugin import DetectorUnavailable
+from routing_service.topics.detector_plugin import DetectorUnavailable, load_shipped_model
 from routing_service.topics.topic_detector import TopicModel, TopicQuestion
 
 WHAT: Final = "topic detector"
@@ -38,7 +37,7 @@ def topic_detector(settings: Settings) -> Iterator[Finding]:
         return
     try:
         limit_s = settings.topic_detector_limit_s
-        model = load_detector(name, PROBE_S) if name else load_default_model(waits=True)
+        model = load_detector(name, PROBE_S) if name else load_shipped_model(waits=True)
         version, took_s = _asked(model, registry)
     except DetectorUnavailable as error:
         yield Finding(WHAT, "problem", str(error), "name another, or leave topic_detector out")

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
 from routing_service.telemetry.call_log import configure_logging
-from routing_service.topics.default_model import load_default_model
+from routing_service.topics.detector_plugin import load_shipped_model
 from routing_service.topics.topic_detector import TopicModel
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ DETECTOR_LIMIT_S: Final = 10.0
 
 def _patient_model() -> TopicModel:
     """Load the model that ships. All messages are judged alike, from the first one on."""
-    return load_default_model(waits=True, limit_s=DETECTOR_LIMIT_S)
+    return load_shipped_model(waits=True, limit_s=DETECTOR_LIMIT_S)
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import typer
@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from routing_service.cli.screen import console
-from routing_service.cli.topic_weak_spots import lines_of, weak_spots_of
 from routing_service.core.registry import Agent, AgentKind, OnComplete, Registry, Topics
 from routing_service.registry.file import (
     CheckedRegistry,
@@ -25,6 +24,7 @@ from routing_service.registry.file import (
     registry_schema,
 )
 from routing_service.registry.yaml_document import TEXT_BYTES_MAX, FileProblem
+from routing_service.topics.detector_plugin import DetectorUnavailable, load_shipped
 
 STDIN_NAME = "-"
 
@@ -83,8 +83,10 @@ def print_reports_as_json(reports: Sequence[FileReport]) -> None:
 
 
 def _weak_spots(registry: Registry) -> dict[str, object] | None:
-    spots = weak_spots_of(registry)
-    return asdict(spots) if spots else None
+    try:
+        return load_shipped("report").as_dict(registry) if registry.topics.is_on else None
+    except DetectorUnavailable:
+        return None
 
 
 def _summary(registry: Registry) -> dict[str, object]:
@@ -144,9 +146,18 @@ def _print_registry(file: str, registry: Registry) -> None:
     for agent in registry.agents.values():
         table.add_row(*(Text(cell) for cell in _cells(agent, registry)))
     out.print(table)
-    spots = weak_spots_of(registry)
-    for line in lines_of(spots) if spots else ():
+    for line in _topic_lines(registry):
         out.print(Text(line), soft_wrap=True)
+
+
+def _topic_lines(registry: Registry) -> Iterable[str]:
+    if not registry.topics.is_on:
+        return ()
+    try:
+        lines: Iterable[str] = load_shipped("report").lines_of(registry)
+    except DetectorUnavailable as error:
+        return (f"topics: {error}",)
+    return lines
 
 
 def _cells(agent: Agent, registry: Registry) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from routing_service.rpc.admin.replay_frames import (
 from routing_service.server.bounds import DEFAULT_BOUNDS
 from routing_service.server.parts import make_topic_judge, read_registry
 from routing_service.settings.settings import Settings
-from routing_service.topics.default_model import load_default_model
+from routing_service.topics.detector_plugin import load_shipped_model
 from routing_service.topics.topic_detector import TopicModel
 
 NICENESS: Final = 19
@@ -144,7 +144,7 @@ def _side(settings: Settings, registry: Registry) -> WhatIfSide:
 
 def _patient_model() -> TopicModel:
     """Load the model that ships. All messages are judged alike, from the first one on."""
-    return load_default_model(waits=True, limit_s=DETECTOR_LIMIT_S)
+    return load_shipped_model(waits=True, limit_s=DETECTOR_LIMIT_S)
 
 
 async def _play_all(

@@ -54,9 +54,13 @@ from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import Metrics
 from routing_service.telemetry.page_listener import Page, PageListener
-from routing_service.topics.default_model import load_default_model
 from routing_service.topics.detection import TopicJudge
-from routing_service.topics.detector_plugin import DetectorUnavailable
+from routing_service.topics.detector_plugin import (
+    INSTALL,
+    DetectorUnavailable,
+    is_shipped_installed,
+    load_shipped_model,
+)
 from routing_service.topics.topic_detector import TopicModel
 from routing_service.web.wait_limits import WaitLimits
 
@@ -87,7 +91,7 @@ _log = structlog.get_logger(__name__)
 
 def shipped_model() -> TopicModel:
     """Load the topic model that ships. It yields to the event loop while it prepares a registry."""
-    return load_default_model(partial(time.sleep, 0), TOPICS_FOLDER)
+    return load_shipped_model(partial(time.sleep, 0), TOPICS_FOLDER)
 
 
 def make_topic_judge(
@@ -344,6 +348,11 @@ def _check_with_settings(settings: Settings, loaded: Registry, source: str) -> N
         message = "on_expiry: reject is what the expiry sweep does, and it is off"
         remedy = "set --expiry-sweep, or write on_expiry: cancel"
         problem = FileProblem(0, 0, "approvals.on_expiry", message, remedy)
+        raise RegistryFileError(source, (problem,))
+    if loaded.topics.is_on and not settings.topic_detector and not is_shipped_installed():
+        message = "topics are on, and agent-routing-topics, which detects them, is not installed"
+        remedy = f"{INSTALL}, or write topics: {{mode: off}}"
+        problem = FileProblem(0, 0, "topics", message, remedy)
         raise RegistryFileError(source, (problem,))
 
 

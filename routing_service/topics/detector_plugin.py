@@ -5,6 +5,7 @@ Rule: an operator learns at the start what is missing and what to do about it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -14,9 +15,55 @@ from routing_service.topics.topic_detector import TopicModel
 GROUP: Final = "agent_routing.topic_detectors"
 """The entry points by which installed packages offer models."""
 
+SHIPPED: Final = "agent_routing.topics"
+"""The entry points of agent-routing-topics: model, commands and report."""
+
+INSTALL: Final = 'pip install "agent-routing-service[topics]"'
+"""What installs agent-routing-topics next to the service."""
+
 
 class DetectorUnavailable(Exception):
     """A topic model that cannot be had; the message says which, why and what to do."""
+
+
+def is_shipped_installed() -> bool:
+    """Say whether the distribution with the model that ships is installed."""
+    return any(point.name == "model" for point in entry_points(group=SHIPPED))
+
+
+def load_shipped(part: str) -> Any:
+    """Return a part of agent-routing-topics: model, commands or report. Raises DetectorUnavailable.
+
+    model: load_model(give_way, folder, *, waits, limit_s). commands: those of agent-routing topics.
+    report: what check says of a registry's topics.
+    """
+    for point in entry_points(group=SHIPPED):
+        if point.name == part:
+            try:
+                return point.load()
+            except ImportError as error:
+                raise _not_importable(part, point.module, error) from error
+    raise DetectorUnavailable(
+        f"detection of topics is in agent-routing-topics, which is not installed; {INSTALL}"
+    )
+
+
+def load_shipped_model(
+    give_way: Callable[[], object] | None = None,
+    folder: str = "",
+    *,
+    waits: bool = False,
+    limit_s: float | None = None,
+) -> TopicModel:
+    """Return the model that ships. Raises DetectorUnavailable.
+
+    give_way: called again and again while a registry is prepared. folder: where vectors of examples
+    are kept; "" = in memory alone. waits: detectors are made once their vectors are there. limit_s:
+    how long a verdict with vectors may take; None = as in a server.
+    """
+    load = load_shipped("model")
+    model: TopicModel = load(give_way or (lambda: None), folder, waits=waits, limit_s=limit_s)
+    return model
 
 
 def load_named(name: str) -> TopicModel:

@@ -42,7 +42,7 @@ from botocore.session import Session
 keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
 for name in ("dynamodb", "sts"):
     Session().create_client(name, region_name="eu-west-1", **keys).close()
-from agent_routing_embeddings.weight_files import load_encoder
+from agent_routing_topics.sentence_vectors.weight_files import load_encoder
 vectors = load_encoder().encode(["hola", "hello"])
 assert vectors[0] @ vectors[1] > 0.5, vectors
 from babel import Locale

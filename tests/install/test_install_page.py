@@ -119,7 +119,11 @@ def test_the_service_is_installed_and_answers(clean_machine):
     assert (folder / "my-chat" / "worker.py").exists()
     follower.follow(extras)
     imported = run(
-        ["env/bin/python", "-c", "import connectrpc, agent_routing_embeddings as e; print(e)"],
+        [
+            "env/bin/python",
+            "-c",
+            "import connectrpc, agent_routing_topics as e; print(e)",
+        ],
         folder,
         environment,
     )
@@ -216,6 +220,6 @@ def test_pages_of_the_package_index_stand_by_themselves(packages, tmp_path):
     assert len(files) == 6
     said = run(["env/bin/twine", "check", "--strict", *files], tmp_path)
     assert said.count("PASSED") == 6
-    for name in ("PYPI.md", "clients/python/README.md", "topics_embeddings/README.md"):
+    for name in ("PYPI.md", "clients/python/README.md", "topics/README.md"):
         links = re.findall(r"\]\(([^)]+)\)", (ROOT / name).read_text("utf-8"))
         assert [link for link in links if not link.startswith("https://")] == [], name

@@ -30,6 +30,7 @@ from agent_routing.v1 import (
     task_pb2,
     turn_pb2,
 )
+from agent_routing_topics.model import load_word_model
 from routing_service.core import events as ev
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7
@@ -42,7 +43,6 @@ from routing_service.storage.open_store import open_store
 from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey, Store
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.tracing import Tracing
-from routing_service.topics.model import load_word_model
 from routing_service.topics.topic_detector import TopicModel
 
 DETAILS_KEY = "grpc-status-details-bin"

@@ -13,16 +13,18 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
+from agent_routing_topics.model import load_word_model
 from routing_service.core.registry import Registry
 from routing_service.examples import EXAMPLES
-from routing_service.registry.file import load_registry
+from routing_service.registry.file import RegistryFileError, load_registry
 from routing_service.server import parts
 from routing_service.server.bounds import Bounds
 from routing_service.server.parts import Counts
 from routing_service.settings.rules import SettingsInvalid
+from routing_service.settings.settings import Settings
+from routing_service.topics import detector_plugin
 from routing_service.topics.detection import FAILURE_LOG_S, TopicJudge, _sound_verdict
 from routing_service.topics.detector_pool import DetectorThreads
-from routing_service.topics.model import load_word_model
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from tests.rpc.live_service import serving, went
 from tests.rpc.test_topics import desk
@@ -475,3 +477,41 @@ def test_verdicts_of_the_model_that_ships_are_sound():
         for text in ("hi", "I want my invoice and stock", *registry.agents["finance"].examples):
             asked = TopicQuestion(str(text), active_agent_id=active_id, candidate_ids=others)
             assert _sound_verdict(detector, asked) == detector.judge(asked)
+
+
+@pytest.fixture
+def without_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation of the service alone: nothing offers the model that ships."""
+    found = detector_plugin.entry_points
+
+    def offered(*, group: str) -> object:
+        return () if group == detector_plugin.SHIPPED else found(group=group)
+
+    monkeypatch.setattr(detector_plugin, "entry_points", offered)
+
+
+@pytest.mark.usefixtures("without_topics")
+async def test_registry_with_topics_is_refused_without_the_distribution(tmp_path):
+    """The operator reads at the start what to install, and not in a log later."""
+    with pytest.raises(RegistryFileError, match=r'pip install "agent-routing-service\[topics\]"'):
+        async with serving(tmp_path, "tax"):
+            pass
+
+
+@pytest.mark.usefixtures("without_topics")
+async def test_topics_off_runs_without_the_distribution(tmp_path):
+    """A service that detects no topics needs neither the weights nor NumPy."""
+    tax = EXAMPLES["tax"].registry_path.read_text("utf-8")
+    without = tax.replace("topics: {mode: suggest, threshold: 0.6}", "topics: {mode: off}")
+    assert without != tax
+    async with serving(tmp_path, without) as service:
+        assert went((await service.chat().say("How much VAT?")).dispatch)[0] == "coordinator"
+
+
+@pytest.mark.usefixtures("without_topics")
+def test_fallback_that_ships_is_refused_without_the_distribution():
+    """A judge behind an address falls back on the model that ships, unless a setting says none."""
+    judge = partial(Settings, topic_detector="grpc://127.0.0.1:1")
+    with pytest.raises(SettingsInvalid, match=r"agent-routing-service\[topics\]"):
+        parts.make_topic_judge(judge(), parts.shipped_model, Bounds())
+    parts.make_topic_judge(judge(topic_detector_fallback="none"), parts.shipped_model, Bounds())

@@ -3,8 +3,7 @@
 import pytest
 
 from agent_routing.v1 import admin_service_pb2, admin_service_pb2_grpc
-from routing_service.registry.file import parse_registry
-from routing_service.topics.backtest import (
+from agent_routing_topics.backtest import (
     Labelled,
     always_asked,
     calibration,
@@ -12,6 +11,7 @@ from routing_service.topics.backtest import (
     labelled_messages,
     outlook,
 )
+from routing_service.registry.file import parse_registry
 from routing_service.topics.detection import TopicJudge
 from tests.rpc.live_service import fail, fresh_id, hand_to, serving
 from tests.rpc.test_topics import desk

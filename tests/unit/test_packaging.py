@@ -35,8 +35,8 @@ FRAMEWORKS = {
     "pydantic_ai": {"pydantic-ai-slim"},
 }
 CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text("utf-8"))
-EMBEDDINGS = tomllib.loads((ROOT / "topics_embeddings/pyproject.toml").read_text("utf-8"))
-OUR_OWN = {"agent-routing-client", "agent-routing-embeddings"}
+TOPICS = tomllib.loads((ROOT / "topics/pyproject.toml").read_text("utf-8"))
+OUR_OWN = {"agent-routing-client", "agent-routing-service", "agent-routing-topics"}
 
 
 def required_by(project):
@@ -52,7 +52,7 @@ def direct_requirements():
         *required_by(SERVICE),
         *SERVICE["dependency-groups"]["dev"],
         *required_by(CLIENT),
-        *required_by(EMBEDDINGS),
+        *required_by(TOPICS),
     ]
     return [
         requirement for requirement in map(Requirement, stated) if requirement.name not in OUR_OWN
@@ -119,8 +119,8 @@ def distributions_of(module):
         return {"googleapis-common-protos" if module.startswith("google.rpc.") else "protobuf"}
     if module.startswith("agent_routing."):  # An editable installation does not say what it has.
         return {"agent-routing-client"}
-    if module.startswith("agent_routing_embeddings"):
-        return {"agent-routing-embeddings"}
+    if module.startswith("routing_service."):
+        return {"agent-routing-service"}
     return {canonicalize_name(name) for name in OWNERS[module.split(".")[0]]}
 
 
@@ -129,9 +129,9 @@ def distributions_of(module):
     [
         (SERVICE, "routing_service"),
         (CLIENT, "clients/python/agent_routing"),
-        (EMBEDDINGS, "topics_embeddings/agent_routing_embeddings"),
+        (TOPICS, "topics/agent_routing_topics"),
     ],
-    ids=["service", "client", "embeddings"],
+    ids=["service", "client", "topics"],
 )
 def test_what_a_package_imports_it_requires(project, package):
     """What another package happens to bring along may be gone with that package's next version."""
@@ -145,14 +145,14 @@ def test_what_a_package_imports_it_requires(project, package):
 def test_all_distributions_carry_the_licence():
     """A build includes only files next to it, so the others have copies."""
     licence = (ROOT / "LICENSE").read_bytes()
-    assert (ROOT / "topics_embeddings/LICENSE").read_bytes() == licence
+    assert (ROOT / "topics/LICENSE").read_bytes() == licence
     assert (ROOT / "clients/python/LICENSE").read_bytes() == licence
 
 
 @pytest.mark.parametrize(
     ("folder", "package"),
-    [(".", "routing_service"), ("topics_embeddings", "agent_routing_embeddings")],
-    ids=["service", "embeddings"],
+    [(".", "routing_service"), ("topics", "agent_routing_topics")],
+    ids=["service", "topics"],
 )
 def test_the_wheel_ships_every_file_of_the_package(tmp_path, folder, package):
     """Texts, example registries, the schema, weights are data files: easily left behind."""
@@ -194,7 +194,7 @@ def test_the_wheel_ships_every_file_of_the_package(tmp_path, folder, package):
 
 def test_no_file_of_weights_is_too_large_to_be_checked_in():
     """16 MB each, and 40 MB together."""
-    weights = ROOT / "topics_embeddings/agent_routing_embeddings/weights"
+    weights = ROOT / "topics/agent_routing_topics/sentence_vectors/weights"
     sizes = [path.stat().st_size for path in weights.iterdir()]
     assert max(sizes) <= 16_000_000
     assert sum(sizes) <= 40_000_000

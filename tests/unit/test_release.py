@@ -52,7 +52,7 @@ def signed_once(tmp_path_factory, keys):
     """A release of the wheels' names, with a bill of materials and signatures."""
     folder = tmp_path_factory.mktemp("release")
     wheels = []
-    for name in ("service", "client", "embeddings"):
+    for name in ("service", "client", "topics"):
         wheels.append(folder / f"agent_routing_{name}-{__version__}-py3-none-any.whl")
         wheels[-1].write_bytes(name.encode())
     bom = sbom.of_wheels(wheels, __version__, 1_790_000_000)
@@ -287,7 +287,7 @@ def test_the_bill_has_what_the_wheels_need_at_the_tested_versions(signed):
     )
     tested = {name.lower().replace("_", "-"): version for name, version in constraints.items()}
     tested = {name.replace(".", "-"): version for name, version in tested.items()}
-    ours = {f"agent-routing-{name}": __version__ for name in ("service", "client", "embeddings")}
+    ours = {f"agent-routing-{name}": __version__ for name in ("service", "client", "topics")}
     assert {name: (tested | ours)[name] for name in listed} == listed
     assert {"grpcio", "psycopg", "hiredis", "aiobotocore", "pyjwt", "connectrpc"} <= listed.keys()
     assert {"pytest", "moto", "ruff"}.isdisjoint(listed)

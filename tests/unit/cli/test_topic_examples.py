@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from routing_service.cli import topic_examples
+from agent_routing_topics.commands import topic_examples
+from agent_routing_topics.commands.topic_examples import language_of, parsed
 from routing_service.cli.failure import CommandFailed
-from routing_service.cli.topic_examples import language_of, parsed
 from routing_service.registry.file import load_registry
 
 REGISTRY = """
@@ -99,7 +99,7 @@ def test_answer_that_is_no_mapping_is_refused(said):
 
 def test_example_that_sounds_like_another_agents_is_left_out(run, tmp_path, monkeypatch):
     """It is judged without itself."""
-    from routing_service.topics.left_out import LeftOut  # noqa: PLC0415 - stands in for one
+    from agent_routing_topics.left_out import LeftOut  # noqa: PLC0415 - stands in for one
 
     monkeypatch.setattr(
         topic_examples,

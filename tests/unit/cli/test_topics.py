@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
+from agent_routing_topics.commands.topic_figures import calibration_error, share
+from agent_routing_topics.commands.topic_outcomes import Outcome, right_at_asked
+from agent_routing_topics.model.trained_model import TrainedModel
 from routing_service.cli.app import app
-from routing_service.cli.topic_figures import calibration_error, share
-from routing_service.cli.topic_outcomes import Outcome, right_at_asked
 from routing_service.examples import EXAMPLES
 from routing_service.replay.figures import Calibration
-from routing_service.topics.model.trained_model import TrainedModel
 from routing_service.topics.topic_detector import TopicVerdict
 from tests.rpc.live_service import serving
 

@@ -10,7 +10,7 @@ import pytest
 
 from routing_service.core.prose_questions import ENDING_CHARACTERS_MAX, asks_user
 from routing_service.replay.recorded_dialogue import parse_dialogue
-from topics_training.field_check import FOLDER, SET_ASIDE
+from topics.training.field_check import FOLDER, SET_ASIDE
 
 PRECISION_LEAST = 0.97
 RECALL_LEAST = 0.98

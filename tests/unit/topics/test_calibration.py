@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from agent_routing_topics.backtest import Labelled, ShownBy
+from agent_routing_topics.learning import evidence, learn, proposed
 from routing_service.registry.file import parse_registry
-from routing_service.topics.backtest import Labelled, ShownBy
 from routing_service.topics.calibration import (
     NONE,
     STAY,
@@ -15,7 +16,6 @@ from routing_service.topics.calibration import (
     off_by,
     option_of,
 )
-from routing_service.topics.learning import evidence, learn, proposed
 from routing_service.topics.topic_detector import TopicVerdict
 from tests.rpc.registries import DESK
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-embeddings = pytest.importorskip("agent_routing_embeddings")
+embeddings = pytest.importorskip("agent_routing_topics.sentence_vectors")
 np = pytest.importorskip("numpy")
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_vectors.json").read_text("utf-8"))
@@ -44,7 +44,7 @@ def test_cost_of_a_long_text_is_bounded(encoder):
 
 def test_damaged_weights_are_refused(tmp_path, monkeypatch):
     """Another file would give verdicts that look like any other."""
-    from agent_routing_embeddings import weight_files  # noqa: PLC0415 - where it is installed
+    from agent_routing_topics.sentence_vectors import weight_files  # noqa: PLC0415 - where it is installed
 
     (tmp_path / "SHA256SUMS").write_text("0" * 64 + "  layers.npz\n", "ascii")
     (tmp_path / "layers.npz").write_bytes(b"x")

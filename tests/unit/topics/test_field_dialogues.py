@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from topics_training.field_check import FOLDER, SET_ASIDE, check
+from topics.training.field_check import FOLDER, SET_ASIDE, check
 
 
 def test_field_dialogues_fit_their_registries():

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from routing_service.topics.kept_indexes import EXAMPLES_LEAST, FILES_MAX, KeptIndexes
-from routing_service.topics.model import load_word_model
-from routing_service.topics.model.agent_index import AgentText
-from routing_service.topics.model.word_knowledge import WordKnowledge
+from agent_routing_topics.kept_indexes import EXAMPLES_LEAST, FILES_MAX, KeptIndexes
+from agent_routing_topics.model import load_word_model
+from agent_routing_topics.model.agent_index import AgentText
+from agent_routing_topics.model.word_knowledge import WordKnowledge
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion
 
 COUNT = 12

@@ -1,7 +1,7 @@
 """Examples that are judged without themselves, and what that says of a registry."""
 
+from agent_routing_topics.left_out import GROUPS, left_out, weak_spots
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.topics.left_out import GROUPS, left_out, weak_spots
 from routing_service.topics.topic_detector import TopicVerdict
 
 AGENTS = (

@@ -6,9 +6,9 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from routing_service.topics.meaning.example_vectors import ExampleVectors  # noqa: E402
-from routing_service.topics.meaning.meaning_model import MeaningModel  # noqa: E402
-from routing_service.topics.meaning.meaning_parameters import (  # noqa: E402
+from agent_routing_topics.meaning.example_vectors import ExampleVectors  # noqa: E402
+from agent_routing_topics.meaning.meaning_model import MeaningModel  # noqa: E402
+from agent_routing_topics.meaning.meaning_parameters import (  # noqa: E402
     FORMAT,
     GOES_ON_BLOCKS,
     GOES_ON_REST,
@@ -16,16 +16,16 @@ from routing_service.topics.meaning.meaning_parameters import (  # noqa: E402
     MeaningParameters,
     parse_meaning,
 )
-from routing_service.topics.model import load_word_model  # noqa: E402
-from routing_service.topics.model.agent_index import AgentText  # noqa: E402
-from routing_service.topics.model.choice_features import MEANING_FEATURES  # noqa: E402
-from routing_service.topics.model.parameters import (  # noqa: E402
+from agent_routing_topics.model import load_word_model  # noqa: E402
+from agent_routing_topics.model.agent_index import AgentText  # noqa: E402
+from agent_routing_topics.model.choice_features import MEANING_FEATURES  # noqa: E402
+from agent_routing_topics.model.parameters import (  # noqa: E402
     Forest,
     ParametersInvalid,
     Temperatures,
     Tree,
 )
-from routing_service.topics.model.trained_model import TrainedDetector  # noqa: E402
+from agent_routing_topics.model.trained_model import TrainedDetector  # noqa: E402
 from routing_service.topics.topic_detector import (  # noqa: E402
     RecentTurn,
     TopicQuestion,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from agent_routing_topics.model import load_word_model, turn_reading
 from routing_service.core import events as ev
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import Agent, AgentKind, Registry
 from routing_service.core.vocabulary import OutcomeKind, OutcomeStatus, RouteReason
 from routing_service.topics.detection import recent_turns
-from routing_service.topics.model import load_word_model, turn_reading
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion, TurnNotes
 
 AGENTS = {

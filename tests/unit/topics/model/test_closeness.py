@@ -2,8 +2,8 @@
 
 import pytest
 
-from routing_service.topics.model.agent_index import EXAMPLES_MAX, AgentText, go_on
-from routing_service.topics.model.closeness import (
+from agent_routing_topics.model.agent_index import EXAMPLES_MAX, AgentText, go_on
+from agent_routing_topics.model.closeness import (
     SEGMENTS_MAX,
     ClosenessIndex,
     by_examples,
@@ -11,8 +11,8 @@ from routing_service.topics.model.closeness import (
     segments_of,
     tokens_of,
 )
-from routing_service.topics.model.word_knowledge import WordKnowledge
-from routing_service.topics.model.words import split
+from agent_routing_topics.model.word_knowledge import WordKnowledge
+from agent_routing_topics.model.words import split
 
 KNOWLEDGE = WordKnowledge(weights={}, groups=(), concepts={})
 AGENTS = (

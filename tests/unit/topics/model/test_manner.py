@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from routing_service.topics.model import load_word_model
-from routing_service.topics.model.manner import WORDS_MAX, Manner, last_sentence, phrases_of
-from routing_service.topics.model.word_knowledge import WordKnowledge
+from agent_routing_topics.model import load_word_model
+from agent_routing_topics.model.manner import WORDS_MAX, Manner, last_sentence, phrases_of
+from agent_routing_topics.model.word_knowledge import WordKnowledge
 
 EVERYDAY = dict.fromkeys(("now", "find", "i", "need", "a"), 0.1)
 KNOWLEDGE = WordKnowledge(EVERYDAY | {"hotel": 0.5}, (), {"taxi": ("@taxi",)})
@@ -64,7 +64,7 @@ def test_change_of_subject_is_worded_unlike_an_answer():
     """For the built-in parameters, any request and any question."""
     model = load_word_model()
     if "sgd" not in model.version:
-        pytest.skip("routing_service/topics/model/sgd was taken away, as it may be")
+        pytest.skip("topics/agent_routing_topics/model/sgd was taken away, as it may be")
     manner = model._manner
     asked = "For how many nights?"
     leaves, _ = manner.of(("thanks", "now", "i", "need", "to", "find", "a", "zeppelin"), asked)

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from routing_service.topics.model import load_word_model
-from routing_service.topics.model.compiled_forest import compiled
-from routing_service.topics.model.parameters import (
+from agent_routing_topics.model import load_word_model
+from agent_routing_topics.model.compiled_forest import compiled
+from agent_routing_topics.model.parameters import (
     FORMAT,
     TREE_DEPTH_MAX,
     Forest,
@@ -28,12 +28,13 @@ from routing_service.topics.model.parameters import (
     permissive_parameters,
     shipped_parameters,
 )
-from routing_service.topics.model.trained_model import TrainedModel
+from agent_routing_topics.model.trained_model import TrainedModel
 
 ROOT = Path(__file__).parents[4]
-SHARE_ALIKE = ROOT / "routing_service" / "topics" / "model" / "sgd"
+SHARE_ALIKE = ROOT / "topics" / "agent_routing_topics" / "model" / "sgd"
 needs_share_alike = pytest.mark.skipif(
-    not SHARE_ALIKE.is_dir(), reason="routing_service/topics/model/sgd was taken away, as it may be"
+    not SHARE_ALIKE.is_dir(),
+    reason="model/sgd was taken away, as it may be",
 )
 SHIPPED = parse_parameters(shipped_parameters())
 PERMISSIVE = parse_parameters(permissive_parameters())
@@ -78,22 +79,22 @@ def test_share_alike_parameters_say_their_licence():
     said = (SHARE_ALIKE / "README.md").read_text("utf-8")
     for needed in ("CC BY-SA 4.0", "arXiv:1909.05855", "What was changed", f"`{FORMAT}-sgd-`"):
         assert needed in said
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    project = tomllib.loads((ROOT / "topics/pyproject.toml").read_text("utf-8"))["project"]
     assert project["license"] == "Apache-2.0 AND CC-BY-SA-4.0"
-    assert "routing_service/topics/model/sgd/LICENSE" in project["license-files"]
+    assert "agent_routing_topics/model/sgd/LICENSE" in project["license-files"]
 
 
 def test_service_does_without_the_share_alike_folder(tmp_path):
     """A distributor may remove it; the permissive parameters are used then."""
-    package = tmp_path / "routing_service"
+    package = tmp_path / "agent_routing_topics"
     shutil.copytree(
-        SHARE_ALIKE.parents[2],
+        SHARE_ALIKE.parents[1],
         package,
         ignore=lambda folder, _: {"sgd"} if Path(folder).name == "model" else set(),
     )
     asked = """
-from routing_service.topics.model import load_word_model
-from routing_service.topics.model.agent_index import AgentText
+from agent_routing_topics.model import load_word_model
+from agent_routing_topics.model.agent_index import AgentText
 from routing_service.topics.topic_detector import TopicQuestion
 
 model = load_word_model()
@@ -101,7 +102,7 @@ described = {"hotels": "Finds hotel rooms", "banks": "Account balance and transf
 agents = [AgentText(name, (name,), (said,)) for name, said in described.items()]
 question = TopicQuestion("what is my account balance", candidate_ids=tuple(described))
 best, _ = model.for_agents(agents).judge(question).ranked[0]
-import routing_service.topics as topics
+import agent_routing_topics as topics
 print(topics.__file__, model.version, best)
 """
     done = subprocess.run(
@@ -112,7 +113,7 @@ print(topics.__file__, model.version, best)
         text=True,
         check=True,
     )
-    found = f"{package / 'topics' / '__init__.py'} {PERMISSIVE.version} banks"
+    found = f"{package / '__init__.py'} {PERMISSIVE.version} banks"
     assert done.stdout.split("\n")[0] == found
 
 

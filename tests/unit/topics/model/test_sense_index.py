@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from routing_service.topics.model.agent_index import (
+from agent_routing_topics.model.agent_index import (
     FIT_FEATURES,
     FIT_WEIGHTS,
     AgentIndex,
     AgentText,
 )
-from routing_service.topics.model.sense_index import SenseIndex
-from routing_service.topics.model.word_knowledge import (
+from agent_routing_topics.model.sense_index import SenseIndex
+from agent_routing_topics.model.word_knowledge import (
     LEANING_STEPS,
     LEANING_ZERO,
     SenseGroup,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent_routing_topics.model import load_word_model
+from agent_routing_topics.model.dialogue_features import read
+from agent_routing_topics.model.parameters import parse_parameters, shipped_parameters
+from agent_routing_topics.model.trained_model import TrainedModel
+from agent_routing_topics.model.word_knowledge import WordKnowledge
 from routing_service.core.registry import Agent, AgentKind, Registry
-from routing_service.topics.model import load_word_model
-from routing_service.topics.model.dialogue_features import read
-from routing_service.topics.model.parameters import parse_parameters, shipped_parameters
-from routing_service.topics.model.trained_model import TrainedModel
-from routing_service.topics.model.word_knowledge import WordKnowledge
 from routing_service.topics.topic_detector import (
     RecentTurn,
     TopicDetector,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from routing_service.topics.model import load_word_model
-from routing_service.topics.model.agent_index import AgentText
+from agent_routing_topics.model import load_word_model
+from agent_routing_topics.model.agent_index import AgentText
 from routing_service.topics.topic_detector import RecentTurn, TopicQuestion
 
 AGENTS = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from routing_service.topics.model.words import split
+from agent_routing_topics.model.words import split
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The commands of ``agent-routing topics``, and what ``agent-routing check`` says of topics."""

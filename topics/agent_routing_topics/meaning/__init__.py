@@ -1,0 +1,1 @@
+"""The detector that compares by meaning as well as by words. Needs NumPy."""
