@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -18,13 +19,15 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
 from agent_routing.v1 import routing_service_pb2
+from routing_service.rpc.caller_limits import SHARE_PARTS
 
 HEALTH_DESCRIPTOR: Final = health_pb2.DESCRIPTOR.services_by_name["Health"]
 LIVENESS: Final = ""
 READINESS: Final = routing_service_pb2.DESCRIPTOR.services_by_name["RoutingService"].full_name
 
-WATCHES_MAX: Final = 1_000
-"""Health watches at a time. A client holds one per connection; each costs a few kilobytes."""
+WATCHES_MAX: Final = 4_000
+"""Health watches at a time. A client holds one per connection; each costs a few kilobytes. They
+need no sign-in, so one host may have a quarter of them."""
 
 PROBE_INTERVAL_S: Final = 2.0
 """From the end of one probe to the start of the next. A probe is one write of a few bytes."""
@@ -52,6 +55,7 @@ class HealthService:
         self._watches_max = watches_max
         self._statuses: dict[str, _Status] = {LIVENESS: _SERVING, READINESS: _SERVING}
         self._watches: set[asyncio.Event] = set()
+        self._watches_of_host: Counter[str] = Counter()
         self._is_draining = False
 
     def set_ready(self, *, is_ready: bool) -> None:
@@ -102,17 +106,24 @@ class HealthService:
 
     async def _watch(self, data: bytes, context: _Context) -> None:
         service = await _service_of(data, context)
-        if len(self._watches) >= self._watches_max:
+        host = context.peer().rpartition(":")[0]
+        most_of_host = max(1, self._watches_max // SHARE_PARTS)
+        if self._watches_of_host[host] >= most_of_host or len(self._watches) >= self._watches_max:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._watches_max} health watches are open, which is the limit; use Check",
+                f"{self._watches_max} health watches, {most_of_host} of one host, is the limit; "
+                "use Check",
             )
         changed = asyncio.Event()
         self._watches.add(changed)
+        self._watches_of_host[host] += 1
         try:
             await self._write_changes(service, changed, context)
         finally:
             self._watches.discard(changed)
+            self._watches_of_host[host] -= 1
+            if not self._watches_of_host[host]:
+                del self._watches_of_host[host]
 
     async def _write_changes(self, service: str, changed: asyncio.Event, context: _Context) -> None:
         """Write the status now and at each change that lasts until it is written."""

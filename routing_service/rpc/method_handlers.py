@@ -19,7 +19,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service import __version__
 from routing_service.auth.bearer import check_expiry, expired
-from routing_service.auth.caller import Caller, Metadata, SignIn, SignInRefused
+from routing_service.auth.caller import ACT_AS, Caller, Metadata, SignIn, SignInRefused
 from routing_service.auth.rights import check_entry
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.refusals import HandoffRefused
@@ -225,7 +225,7 @@ class _CallWrapper:
                 again = self._checking(
                     name, context, caller, lambda now: _begin(method(now, data, CallRecord(name)))
                 )
-                with self._limits.stream(_limited_as(caller, context)):
+                with self._counted(name, caller, context):
                     bodies = method(caller, data, record)
                     opened = partial(self._streams.opened, again)
                     await _write_while_signed_in(context, caller, bodies, opened, self._write_s_max)
@@ -317,7 +317,7 @@ class _CallWrapper:
 
         try:
             with (
-                self._limits.stream(_limited_as(caller, context)),
+                self._counted(name, caller, context),
                 self._streams.opened(self._checking(name, context, caller), end),
             ):
                 await stream.run(requests)
@@ -385,6 +385,13 @@ class _CallWrapper:
         """Count the call. Raises OVERLOADED for a caller that calls too often."""
         if self._limits.limits_calls:
             self._limits.admit(_limited_as(caller, context))
+
+    def _counted(self, name: str, caller: Caller, context: Context) -> AbstractContextManager[None]:
+        """Count a stream while it is open. Entering raises OVERLOADED if there are too many."""
+        # Without sign-in all callers of a host are one; a frontend stands for its users.
+        has_share = caller.signed_in and ACT_AS not in caller.scopes
+        who = _limited_as(caller, context)
+        return self._limits.stream(name, caller.tenant, who, has_share=has_share)
 
     def _refusal(
         self, error: BaseException, record: CallRecord, context: Context

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from routing_service.auth.key_set import FETCH_EVERY_S
 from routing_service.registry.live_registry import FILE_POLL_S
 from routing_service.rpc.admin.replay_runs import ReplayBounds
+from routing_service.rpc.caller_limits import STREAM_KINDS, StreamKind
 from routing_service.rpc.health import WATCHES_MAX
 from routing_service.rpc.method_handlers import WRITE_S_MAX
 from routing_service.rpc.tenant_audit import READ_MAX, SCANNED_MAX
@@ -31,7 +33,7 @@ class Bounds:
     listener. sweep_interval_s, registry_poll_s, stickiness_gauge_s, keys_fetch_every_s,
     audit_seal_s: how often the background work looks. folds_max, hot_trust_s: of the cache of
     sessions. detector_...: of topic detectors that a setting names. replay: of the process of a
-    replay.
+    replay. stream_kinds: how many streams of each RPC may be open.
     """
 
     write_s_max: float = WRITE_S_MAX
@@ -52,6 +54,7 @@ class Bounds:
     detector_waiting_max: int = WAITING_MAX
     detector_failure_log_s: float = FAILURE_LOG_S
     replay: ReplayBounds = field(default_factory=ReplayBounds)
+    stream_kinds: Mapping[str, StreamKind] = field(default_factory=lambda: STREAM_KINDS)
 
 
 DEFAULT_BOUNDS: Final = Bounds()

@@ -461,7 +461,11 @@ async def _listen(
         sign_in=parts.signing_in.sign_in,
         deadline_default_s=settings.deadline_default_s,
         deadline_max_s=settings.deadline_max_s,
-        limits=CallerLimits(settings.caller_calls_per_s, settings.caller_streams_max),
+        limits=CallerLimits(
+            settings.caller_calls_per_s,
+            settings.caller_streams_max,
+            kinds=parts.bounds.stream_kinds,
+        ),
         draining=parts.draining,
         streams=streams,
         tracer=tracing,

@@ -24,9 +24,6 @@ from routing_service.sessions.approval_reads import (
 from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry
 from routing_service.storage.store import Append, Store, StoreClosed, StoreError
 
-APPROVAL_WATCHES_MAX: Final = 200
-"""Open watches of approvals on one server: people in front of a screen, and what tells them."""
-
 WATCHED_MAX: Final = 10_000
 """Requests of one tenant that are watched, the oldest. Each takes about half a kilobyte here."""
 
@@ -95,7 +92,6 @@ class ApprovalWatches:
         self._votes_s = votes_s
         self._reads: ApprovalReads | None = None
         self._boards: dict[str, _Board] = {}
-        self._watches = 0
         self._closed = False
 
     def serve(self, reads: ApprovalReads) -> None:
@@ -128,8 +124,7 @@ class ApprovalWatches:
     async def watch(self, tenant: str, wanted: Wanted, heartbeat_s: float) -> AsyncIterator[Seen]:
         """Yield what waits, then what begins, changes and ends.
 
-        Raises OVERLOADED beyond APPROVAL_WATCHES_MAX, SHUTTING_DOWN when the server stops;
-        StoreError.
+        Raises SHUTTING_DOWN when the server stops; StoreError.
         """
         assert self._reads is not None
         changed = asyncio.Event()
@@ -175,15 +170,6 @@ class ApprovalWatches:
 
     @contextmanager
     def _watching(self, tenant: str, changed: asyncio.Event) -> Iterator[_Board]:
-        if self._watches >= APPROVAL_WATCHES_MAX:
-            raise RoutingError(
-                Reason.OVERLOADED,
-                f"{self._watches} watches of approvals are open on this server; retry, or use "
-                "another replica",
-                metadata={"limit": "approval_watches"},
-                retry_after_s=1.0,
-            )
-        self._watches += 1
         board = self._boards.get(tenant)
         if board is None:
             board = self._boards[tenant] = _Board(tenant)
@@ -192,7 +178,6 @@ class ApprovalWatches:
         try:
             yield board
         finally:
-            self._watches -= 1
             board.watchers.discard(changed)
             if not board.watchers and board.task is not None:
                 board.task.cancel()

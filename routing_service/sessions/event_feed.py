@@ -41,9 +41,6 @@ TAIL_HINTED_POLL_S: Final = 0.25
 TAIL_RETRY_S: Final = 0.5
 """How long the tail waits after the store failed."""
 
-WATCHES_MAX: Final = 5_000
-"""Watchers of one process. Each holds a stream open; more belong on more replicas."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -178,8 +175,8 @@ class EventFeed:
         """Yield a session's changes after a revision, in order, each once; empty = a heartbeat.
 
         live: messages that also wake the watcher; empty may then also mean that it has some.
-        Raises OVERLOADED beyond WATCHES_MAX, SHUTTING_DOWN with the revision to continue from,
-        UNKNOWN_SESSION once the session is removed.
+        Raises SHUTTING_DOWN with the revision to continue from, UNKNOWN_SESSION once the session
+        is removed.
         """
         with self._watching() as wake, self._subscribed(key, wake) as topic:
             looked = topic.looks
@@ -216,7 +213,7 @@ class EventFeed:
 
         At least once, and a session's in order. No changes = a heartbeat. batch_s: collect changes
         up to the next multiple of it, so that such watchers read in the same instants; 0 = do not.
-        Raises OVERLOADED, SHUTTING_DOWN; CursorInvalid.
+        Raises SHUTTING_DOWN; CursorInvalid.
         """
         with self._watching() as wake:
             self._log_watchers.add(wake)
@@ -256,13 +253,6 @@ class EventFeed:
     def _watching(self) -> Iterator[asyncio.Event]:
         if self._closed:
             raise _shutting_down("", "")
-        if self._watches >= WATCHES_MAX:
-            raise RoutingError(
-                Reason.OVERLOADED,
-                f"{self._watches} watches are open on this server; retry, or use another replica",
-                metadata={"limit": "watches"},
-                retry_after_s=1.0,
-            )
         self._watches += 1
         try:
             yield asyncio.Event()

@@ -36,9 +36,6 @@ from routing_service.storage.store import (
     StoreUnavailable,
 )
 
-INBOX_WATCHES_MAX: Final = 2_000
-"""Open inboxes on one server, next to EventFeed's own limit: twice the workers of the benchmark."""
-
 POLL_S: Final = 0.5
 """How often a queue with workers is read without a hint: a lapsed lease is offered again within
 this time."""
@@ -228,7 +225,7 @@ class Inbox:
     async def offers(self, watch: InboxWatch, heartbeat_s: float) -> AsyncIterator[Offer | None]:
         """Yield the turns for a worker; None = a heartbeat is due.
 
-        Raises OVERLOADED beyond INBOX_WATCHES_MAX, SHUTTING_DOWN when the server stops.
+        Raises SHUTTING_DOWN when the server stops.
         """
         with self._watching(watch):
             try:
@@ -262,14 +259,6 @@ class Inbox:
 
     @contextmanager
     def _watching(self, watch: InboxWatch) -> Iterator[None]:
-        if self._watches >= INBOX_WATCHES_MAX:
-            raise RoutingError(
-                Reason.OVERLOADED,
-                f"{self._watches} inboxes are watched on this server; retry, or use another "
-                "replica",
-                metadata={"limit": "inbox_watches"},
-                retry_after_s=1.0,
-            )
         self._watches += 1
         self._take_over(watch)
         queues = [self._queue(watch.tenant, agent_id) for agent_id in watch.agent_ids]

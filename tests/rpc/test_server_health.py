@@ -152,7 +152,7 @@ async def test_bytes_that_are_no_request_are_the_callers_mistake(running, method
     assert caught.value.details().startswith("the request is not a grpc.health.v1.Health")
 
 
-@pytest.mark.parametrize("running", [Bounds(health_watches_max=2)], indirect=True)
+@pytest.mark.parametrize("running", [Bounds(health_watches_max=8)], indirect=True)
 async def test_watches_are_bounded(stub):
     """Each watch holds memory until its client ends it."""
     calls = [watch(stub, LIVENESS), watch(stub, LIVENESS)]

@@ -4,8 +4,15 @@ from collections import Counter
 import grpc
 import pytest
 
-from agent_routing.v1 import item_pb2, routing_service_pb2, routing_service_pb2_grpc
+from agent_routing.v1 import (
+    admin_service_pb2,
+    item_pb2,
+    routing_service_pb2,
+    routing_service_pb2_grpc,
+)
 from routing_service.examples import EXAMPLES
+from routing_service.rpc.caller_limits import STREAM_KINDS, StreamKind
+from routing_service.server.bounds import Bounds
 from routing_service.server.channel_options import METADATA_BYTES_MAX, RECEIVE_BYTES_MAX
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
@@ -295,6 +302,63 @@ async def test_streams_of_one_caller_are_bounded(start_server):
     assert (await watch_again()).HasField("heartbeat")
     # Calls that are not streams still work.
     assert (await server.stub.Route(message("watched"), timeout=20)).revision == 2
+
+
+FEW = {method: StreamKind(kind.limit, kind.text, 8) for method, kind in STREAM_KINDS.items()}
+OPENED = [
+    ("WatchSession", "route", routing_service_pb2.WatchSessionRequest(session_id="watched")),
+    (
+        "WatchInbox",
+        "agent",
+        routing_service_pb2.WatchInboxRequest(agent_ids=["sales"], worker_id="w"),
+    ),
+    ("WatchApprovals", "approve", routing_service_pb2.WatchApprovalsRequest()),
+    ("WatchEvents", "admin", admin_service_pb2.WatchEventsRequest()),
+    ("RouteStream", "route", None),
+]
+
+
+async def unending():
+    """Yield a message that is answered with an error, and then wait."""
+    yield routing_service_pb2.RouteStreamRequest()
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("method", "scope", "ask"), OPENED, ids=[row[0] for row in OPENED])
+async def test_one_credential_leaves_streams_to_others_and_one_tenant_to_other_tenants(
+    tmp_path, method, scope, ask
+):
+    """An approver's token took the watches of all banks; a runtime those of all workers."""
+    settings = {"bounds": Bounds(stream_kinds=FEW), "caller_streams_max": 0}
+    async with serving_signed_in(tmp_path, DESK, store="memory:", **settings) as service:
+        streams = []
+
+        async def opened(tenant, user):
+            """Open a stream that stays open; return its refusal, which comes before a message."""
+            caller = signed(service, scope, user=user, tenant=tenant, agents=("*",))
+            streams.append(caller(method, unending() if ask is None else ask))
+            try:
+                await streams[-1].read()
+            except grpc.aio.AioRpcError as error:
+                return read_refusal(error)
+            return None
+
+        for tenant in ("x", "bank"):
+            await signed(service, "route", user="ana", tenant=tenant)("Route", message("watched"))
+        # A session is watched by its own user alone.
+        assert [await opened("x", "ana") for _ in range(2)] == [None, None]
+        refused = await opened("x", "ana")
+        assert tuple(refused) == ("RESOURCE_EXHAUSTED", "OVERLOADED")
+        assert refused.metadata == {"limit": FEW[method].limit, "share": "caller", "value": "2"}
+        assert refused.retry_after_s
+        if method != "WatchSession":
+            assert [await opened("x", f"eve-{n}") for n in range(4)] == [None] * 4
+            assert (await opened("x", "mallory")).metadata["share"] == "tenant"
+        assert await opened("bank", "ana") is None
+        streams[0].cancel()
+        async with asyncio.timeout(20):
+            while await opened("x", "ana"):
+                pass
 
 
 async def test_connections_are_bounded_and_one_that_ends_makes_room(start_server):

@@ -7,6 +7,7 @@ import pytest
 
 from routing_service.core import identifiers, keep_turn, queued_messages, registry, strands
 from routing_service.rpc import (
+    caller_limits,
     health,
     method_handlers,
     ordered_stream,
@@ -19,7 +20,6 @@ from routing_service.rpc.routing import degraded_turns, people
 from routing_service.server import channel_options
 from routing_service.sessions import (
     approval_watches,
-    event_feed,
     inbox,
     live_feed,
     retention,
@@ -49,7 +49,7 @@ LIMITS = {
         ordered_stream,
         channel_options,
         approval_watches,
-        event_feed,
+        caller_limits,
         inbox,
         keep_turn,
         queued_messages,

@@ -1,7 +1,15 @@
+from contextlib import ExitStack
+
 import pytest
 
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.rpc.caller_limits import BURST_S, CallerLimits
+from routing_service.rpc.caller_limits import (
+    _OTHER,
+    BURST_S,
+    STREAM_KINDS,
+    CallerLimits,
+    StreamKind,
+)
 
 
 class Clock:
@@ -89,24 +97,83 @@ def test_callers_who_owe_nothing_are_forgotten(clock):
     assert len(limits._due_s) <= 101
 
 
-def test_nothing_is_counted_where_nothing_is_limited():
+def open_many(limits, count, *where, **options):
+    """Open streams that stay open. Return them and the refusal of the one after the last."""
+    with ExitStack() as opening:
+        refused = None
+        for _ in range(count):
+            try:
+                opening.enter_context(limits.stream(*where, **options))
+            except RoutingError as error:
+                refused = error
+                break
+        return opening.pop_all(), refused
+
+
+def test_calls_are_not_counted_where_they_are_not_limited():
     """By default the limits cost one comparison."""
     limits = CallerLimits()
     assert not limits.limits_calls
-    with limits.stream("ana"), limits.stream("ana"):
+    with (
+        limits.stream("WatchSession", "t", "t/ana"),
+        limits.stream("WatchSession", "t", "t/ana"),
+    ):
         pass
 
 
 def test_streams_are_counted_while_they_are_open():
     """A stream is counted until it ends, also if it ends with an error."""
     limits = CallerLimits(streams_max=2)
-    with limits.stream("ana"):
-        with pytest.raises(KeyError), limits.stream("ana"):
+    ana, ben = ("WatchSession", "t", "t/ana"), ("WatchInbox", "t", "t/ben")
+    with limits.stream(*ana):
+        with pytest.raises(KeyError), limits.stream(*ana):
             raise KeyError
-        with limits.stream("ana"), limits.stream("ben"):
-            with pytest.raises(RoutingError) as caught, limits.stream("ana"):
+        with limits.stream("RouteStream", "t", "t/ana"), limits.stream(*ben):
+            with pytest.raises(RoutingError) as caught, limits.stream(*ana):
                 pass
             assert caught.value.reason is Reason.OVERLOADED
             assert caught.value.metadata["limit"] == "caller_streams_max"
             assert caught.value.retry_after_s
     assert not limits._streams
+
+
+@pytest.mark.parametrize("method", [*STREAM_KINDS, "WatchReplay", "ExportUser"])
+def test_of_every_kind_of_stream_a_caller_and_a_tenant_have_a_share(method):
+    """One token, or three of one tenant, took all of them from every other tenant."""
+    limits = CallerLimits()
+    bea = ("WatchApprovals", "bank", "bank/bea")
+    eve, refused = open_many(limits, 10_000, method, "x", "x/eve")
+    most = int(refused.metadata["value"])
+    assert (refused.reason, refused.metadata["share"]) == (Reason.OVERLOADED, "caller")
+    assert refused.retry_after_s
+    assert 50 <= most <= 2_000
+    others = [open_many(limits, most, method, "x", f"x/eve-{n}")[0] for n in range(3)]
+    _, refused = open_many(limits, 2, method, "x", "x/mallory")
+    assert refused.metadata["share"] == "tenant"
+    assert refused.metadata["limit"] == limits._kinds.get(method, _OTHER).limit
+    with limits.stream(*bea), limits.stream(method, "bank", "bank/bea"):
+        pass
+    for stack in (eve, *others):
+        stack.close()
+    assert not limits._streams
+
+
+def test_a_frontend_that_stands_for_its_users_has_the_share_of_its_tenant():
+    """All watches of its users are of one caller."""
+    limits = CallerLimits()
+    _, refused = open_many(limits, 10_000, "WatchSession", "shop", "shop/web", has_share=False)
+    assert refused.metadata == {"limit": "watches", "share": "tenant", "value": "5025"}
+
+
+def test_the_bound_of_a_server_holds_for_all_tenants_together():
+    """It is what bounds the memory."""
+    limits = CallerLimits(kinds={"WatchSession": StreamKind("watches", "watches", 8)})
+    opened = [
+        open_many(limits, 4, "WatchSession", tenant, f"{tenant}/web", has_share=False)[0]
+        for tenant in ("a", "b")
+    ]
+    _, refused = open_many(limits, 1, "WatchSession", "c", "c/web")
+    assert refused.metadata == {"limit": "watches", "share": "server", "value": "8"}
+    opened[0].close()
+    with limits.stream("WatchSession", "c", "c/web"):
+        pass
