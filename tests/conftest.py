@@ -104,16 +104,11 @@ LONG = (
 and changes that are tried out, public conversations, histories, clients in other languages."""
 
 
-LONG_ENGINES = ("[clusters",)
-"""Engines left to `make test-long`: the engine that they are made of is in `make test`."""
-
-
 @pytest.hookimpl(tryfirst=True)  # Before tests are chosen by their marks.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what takes long and begin with it; the rest keeps its order."""
     for item in items:
-        is_long_engine = any(part in item.nodeid for part in LONG_ENGINES)
-        if is_long_engine or item.nodeid.startswith(LONG):
+        if item.nodeid.startswith(LONG):
             item.add_marker("long")
             # The command gives the torture tests their limit.
             if not any(map(item.get_closest_marker, ("timeout", "torture"))):

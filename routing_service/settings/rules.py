@@ -20,8 +20,6 @@ from routing_service.settings.setting_forms import Setting
 _ENTRA_HOST: Final = "//login.microsoftonline."
 _SHOWN_CHARACTERS_MAX: Final = 200
 _USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
-_BETWEEN_CLUSTERS: Final = re.compile(r"\s+(?=postgres(?:ql)?://)", re.IGNORECASE)
-"""Between the URLs of a store on several clusters; not any space, which a password may have."""
 _QUERY_SECRET: Final = re.compile(r"((?:password|secret|_key)=)[^&#]*", re.IGNORECASE)
 
 
@@ -228,5 +226,4 @@ def without_secrets(value: Any) -> Any:
     """Return a value that may be shown: a store URL loses its user and password."""
     if not isinstance(value, str):
         return value
-    parts = (_USER_INFO.sub("//…@", part) for part in _BETWEEN_CLUSTERS.split(value))
-    return _QUERY_SECRET.sub(r"\1…", " ".join(parts))
+    return _QUERY_SECRET.sub(r"\1…", _USER_INFO.sub("//…@", value))

@@ -13,7 +13,7 @@ from routing_service.storage.open_store import (
     StoreUrlInvalid,
     dynamodb_place,
     open_store,
-    postgres_places,
+    postgres_place,
     redis_place,
     without_secrets,
 )
@@ -94,15 +94,13 @@ async def _migrate_tables(url: str, grant_to: str) -> Migrated:
 
 
 async def _migrate_postgres(url: str, grant_to: str) -> Migrated:
-    """Migrate every cluster of the store; before is the oldest version that was found."""
     from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
         migrate_postgres,
     )
 
-    places = postgres_places(url)
-    versions = [await migrate_postgres(place, grant_to=grant_to) for place in places]
-    shown = " ".join(place.shown for place in places)
-    return Migrated(shown, min(before for before, _ in versions), versions[0][1])
+    place = postgres_place(url)
+    before, after = await migrate_postgres(place, grant_to=grant_to)
+    return Migrated(place.shown, before, after)
 
 
 async def _migrate_redis(url: str) -> Migrated:

@@ -27,8 +27,6 @@ P = TypeVar("P", bound="_ServerPlace")
 _SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)", re.DOTALL)
 _USER_INFO: Final = re.compile(r"//.*@", re.DOTALL)
 """As much as a password with an unescaped "/" or "@" can reach."""
-_BETWEEN_CLUSTERS: Final = re.compile(r"\s+(?=postgres(?:ql)?://)", re.IGNORECASE)
-"""Between the URLs of a store's clusters; not any space, which a password may have by mistake."""
 _QUERY_SECRET: Final = re.compile(r"((?:password|secret|_key)=)[^&#]*", re.IGNORECASE)
 
 
@@ -75,7 +73,7 @@ async def open_store_to_read(url: str) -> Store:
 
             return await open_sqlite_to_read(sqlite_path(url, rest))
         case "postgres" | "postgresql":
-            return await _open_postgres_places(postgres_places(url), may_migrate=False)
+            return await _open_postgres_place(postgres_place(url), may_migrate=False)
         case "memory":
             raise StoreUrlInvalid(
                 "memory: holds nothing but what its own process has put there; name another store"
@@ -130,31 +128,15 @@ def sqlite_path(url: str, rest: str) -> str:
 
 async def _open_postgres(url: str, rest: str, options: GivenOptions) -> Store:
     del rest
-    return await _open_postgres_places(postgres_places(url, options), may_migrate=True)
+    return await _open_postgres_place(postgres_place(url, options), may_migrate=True)
 
 
-async def _open_postgres_places(places: list[PostgresPlace], *, may_migrate: bool) -> Store:
-    if len(places) == 1:
-        from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
-            open_postgres_store,
-        )
-
-        return await open_postgres_store(places[0], may_migrate=may_migrate)
-    from routing_service.storage.postgres.open_clusters import (  # noqa: PLC0415 - when asked for
-        ClustersWrong,
-        open_postgres_clusters,
+async def _open_postgres_place(place: PostgresPlace, *, may_migrate: bool) -> Store:
+    from routing_service.storage.postgres.store import (  # noqa: PLC0415 - when asked for
+        open_postgres_store,
     )
 
-    try:
-        return await open_postgres_clusters(places, may_migrate=may_migrate)
-    except ClustersWrong as error:
-        shown = " ".join(place.shown for place in places)
-        raise StoreUrlInvalid(f'store URL "{shown}": {error}') from error
-
-
-def postgres_places(url: str, options: GivenOptions = MappingProxyType({})) -> list[PostgresPlace]:
-    """Read one URL of PostgreSQL, or one for each cluster of a store. Raises StoreUrlInvalid."""
-    return [postgres_place(part, options) for part in _BETWEEN_CLUSTERS.split(url.rstrip())]
+    return await open_postgres_store(place, may_migrate=may_migrate)
 
 
 def postgres_place(url: str, options: GivenOptions = MappingProxyType({})) -> PostgresPlace:
@@ -265,5 +247,4 @@ def _unknown_options(
 
 def without_secrets(url: str) -> str:
     """Return a URL as it may be shown: without its user and password."""
-    parts = (_USER_INFO.sub("//…@", part) for part in _BETWEEN_CLUSTERS.split(url))
-    return _QUERY_SECRET.sub(r"\1…", " ".join(parts))
+    return _QUERY_SECRET.sub(r"\1…", _USER_INFO.sub("//…@", url))

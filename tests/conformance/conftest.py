@@ -30,17 +30,6 @@ def remove_files(folder: Path, _server: Any) -> None:
         file.unlink()
 
 
-def cluster_urls(folder: Path, database: Any) -> str:
-    """Return a store on two clusters, here two schemas, and tenants on both."""
-    return " ".join(database.store_url(folder / name) for name in ("first", "second"))
-
-
-def clear_clusters(folder: Path, database: Any) -> None:
-    """Remove what both have."""
-    for name in ("first", "second"):
-        database.clear(folder / name)
-
-
 def dynamodb_url(folder: Path, tables: Any) -> str:
     """Return the URL of the test's table."""
     from tests.engines.dynamodb_server import patient  # noqa: PLC0415 - as its fixture
@@ -75,26 +64,6 @@ ENGINES = (
         lasting=True,
         server="postgres_database",
         clear=lambda folder, database: database.clear(folder),
-    ),
-    Engine(
-        "clusters",
-        cluster_urls,
-        lasting=True,
-        server="postgres_database",
-        clear=clear_clusters,
-        # The first appends of a tenant wait for its cluster one after the other, so that those
-        # sent at once may be several groups.
-        sorts_groups=False,
-        # The engine above has these on one cluster.
-        heavy=frozenset(
-            {
-                "test_any_groups_have_the_outcome_of_one_after_the_other",
-                "test_deep_pages_of_changes_pass_over_nothing",
-                "test_erasing_takes_the_content_and_keeps_the_order",
-                "test_many_sessions_are_there_after_reopening",
-                "test_thousand_appends_at_once_are_all_stored",
-            }
-        ),
     ),
     Engine(
         "redis",

@@ -36,16 +36,6 @@ async def spoil_postgres(engine, _store):
     run(f"UPDATE {schema}.changes SET method = 'x' WHERE {where} AND revision = 2")
 
 
-async def spoil_clusters(engine, _store):
-    """The same on each cluster: one of them has the tenant."""
-    run = engine.server.execute
-    for name in ("first", "second"):
-        schema = engine.server.schema(engine.folder / name)
-        where = "session_id = 'chat-1'"
-        run(f"UPDATE {schema}.audit SET time_us = time_us + 1 WHERE {where}")
-        run(f"UPDATE {schema}.changes SET method = 'x' WHERE {where} AND revision = 2")
-
-
 async def spoil_redis(_engine, store):
     """One row is cut short, one is longer in its head than in its bytes."""
     engine = store._engine
@@ -71,7 +61,6 @@ async def spoil_dynamodb(_engine, store):
 SPOIL = {
     "sqlite": spoil_sqlite,
     "postgres": spoil_postgres,
-    "clusters": spoil_clusters,
     "redis": spoil_redis,
     "dynamodb": spoil_dynamodb,
 }

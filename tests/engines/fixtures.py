@@ -35,8 +35,9 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def postgres_database(run_folder: Path) -> Iterator[TestDatabase]:
     """This process's PostgreSQL database, on a server that the run's processes share."""
     pytest.importorskip("psycopg", reason="postgres: its driver is not installed (extra postgres)")
-    from routing_service.storage.postgres import open_clusters  # noqa: PLC0415 - needs the driver
-    from routing_service.storage.postgres import store as postgres_store  # noqa: PLC0415 - as above
+    from routing_service.storage.postgres import (  # noqa: PLC0415 - needs the driver
+        store as postgres_store,
+    )
     from routing_service.storage.postgres.bounds import PostgresBounds  # noqa: PLC0415 - as above
     from tests.engines.postgres_databases import test_database  # noqa: PLC0415 - as above
     from tests.engines.postgres_server import CannotStart  # noqa: PLC0415 - as above
@@ -46,11 +47,10 @@ def postgres_database(run_folder: Path) -> Iterator[TestDatabase]:
         # log. These tests check the log's content; others check the waiting time.
         patch = opened.enter_context(pytest.MonkeyPatch.context())
         bounds = PostgresBounds(held_back_wait_s=10.0)
-        for module, name in (
-            (postgres_store, "open_postgres_store"),
-            (open_clusters, "open_postgres_clusters"),
-        ):
-            patch.setattr(module, name, partial(getattr(module, name), bounds=bounds))
+        name = "open_postgres_store"
+        patch.setattr(
+            postgres_store, name, partial(postgres_store.open_postgres_store, bounds=bounds)
+        )
         try:
             database = opened.enter_context(test_database(run_folder))
         except CannotStart as error:

@@ -99,10 +99,7 @@ DELETE FROM @audit;
 DELETE FROM @settings;
 DELETE FROM @leases;
 DELETE FROM @queue_entries;
-DELETE FROM @clusters;
-DELETE FROM @cluster_tenants;
-UPDATE @store SET store_id = substring(uuid_send(gen_random_uuid()) FROM 9), log_offset = 0,
-    clusters_home = NULL;
+UPDATE @store SET store_id = substring(uuid_send(gen_random_uuid()) FROM 9), log_offset = 0;
 """
 """What makes a store anew, its identity included."""
 

@@ -64,9 +64,8 @@ class PostgresEngine:
         writes: ConnectionPool,
         opened: AsyncExitStack,
         bounds: PostgresBounds = DEFAULT_BOUNDS,
-        figures: WriteFigures | None = None,
     ) -> None:
-        """Take over what is open. figures: of a store that has several engines."""
+        """Take over what is open."""
         self.store_id = store_id
         options = connector.place.options
         origin = new_origin()
@@ -98,7 +97,6 @@ class PostgresEngine:
             group_writes_max=options.group_writes_max,
             on_stored=self._tell,
             bounds=bounds,
-            figures=figures,
         )
 
     @property
@@ -305,14 +303,6 @@ class PostgresEngine:
     def _tell(self, _appends: Sequence[Append]) -> None:
         if self._sender is not None:
             self._sender.send()
-
-    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run a statement that reads, for the tables that only a store of several clusters has."""
-        return await self._reads.run(work)
-
-    async def write_now(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run a statement that writes, outside the groups."""
-        return await self._writes.run(work)
 
     async def _read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._reads.run(work)

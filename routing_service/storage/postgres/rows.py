@@ -30,6 +30,7 @@ from routing_service.storage.store import (
     SessionRow,
     StoreCorrupt,
     StoreError,
+    StoreUnavailable,
     TaskCursor,
     TaskRow,
     TaskTaken,
@@ -167,7 +168,7 @@ class Rows:
         self._select_setting = statement(
             "SELECT value FROM @settings WHERE tenant = $1 AND name = $2"
         )
-        self._select_store_id = statement("SELECT store_id FROM @store")
+        self._select_store_id = statement("SELECT store_id, clusters_home FROM @store")
         self._settle_log = statement("SELECT @settle_log()")
 
     async def append_group(
@@ -331,11 +332,18 @@ class Rows:
         return None if row is None else bytes(row[0])
 
     async def store_id(self, connection: Connection) -> bytes:
-        """Read the store's id, which its cursors contain."""
+        """Read the store's id, which its cursors contain. Raises StoreError."""
         row = await _fetch_one(connection, self._select_store_id)
         if row is None:
             raise StoreCorrupt("the store has lost its identity; restore it from a backup")
-        return bytes(row[0])
+        store_id, clusters_home = row
+        if clusters_home is not None:
+            # Its other tenants are in databases that this URL does not name.
+            raise StoreUnavailable(
+                "it is one of several clusters of a store, which this release does not serve; "
+                "docs/scaling.md says how a gateway divides tenants"
+            )
+        return bytes(store_id)
 
     async def settle_log(self, connection: Connection) -> bool:
         """Raise the log's order above the stored rows; return whether that was needed."""

@@ -184,7 +184,6 @@ _GRANTS: Final = (
     "GRANT INSERT, UPDATE, DELETE ON @.sessions, @.changes, @.tasks, @.audit, @.settings TO <role>",
     "GRANT INSERT, UPDATE, DELETE ON @.queue_entries TO <role>",
     "GRANT INSERT, UPDATE ON @.leases TO <role>",
-    "GRANT INSERT ON @.clusters, @.cluster_tenants TO <role>",
     "GRANT UPDATE ON @.store, @.probes TO <role>",
     "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA @ TO <role>",
     "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA @ TO <role>",

@@ -1,7 +1,4 @@
-"""Opening and migrating the store in PostgreSQL: any number of replicas on one database.
-
-One on several clusters is opened by ``open_clusters``.
-"""
+"""Opening and migrating the store in PostgreSQL: any number of replicas on one database."""
 
 from __future__ import annotations
 
@@ -13,14 +10,12 @@ import structlog
 from routing_service.storage.checked_store import CheckedStore
 from routing_service.storage.postgres import schema as postgres_schema
 from routing_service.storage.postgres.bounds import DEFAULT_BOUNDS, PostgresBounds
-from routing_service.storage.postgres.cluster_rows import ClusterRows
 from routing_service.storage.postgres.connection import Connection, Connector, store_error
 from routing_service.storage.postgres.engine import PostgresEngine
 from routing_service.storage.postgres.pool import ConnectionPool
 from routing_service.storage.postgres.rows import Rows
 from routing_service.storage.postgres.url import PostgresPlace
 from routing_service.storage.store import StoreError, StoreUnavailable
-from routing_service.storage.write_figures import WriteFigures
 
 _log = structlog.get_logger(__name__)
 
@@ -33,28 +28,6 @@ async def open_postgres_store(
     may_migrate: False = tables of an older release are refused, as StoreUnavailable.
     Raises StoreUnavailable (not reached, no rights), StoreCorrupt (another application's schema),
     SchemaTooNew.
-    """
-    engine = await open_engine(place, may_migrate=may_migrate, bounds=bounds)
-    _, home = await engine.read(ClusterRows(place.options.schema).identity)
-    if home is not None:
-        await engine.close()
-        raise StoreUnavailable(
-            f'store "{place.shown}" is one of several clusters of a store; name all of them, with '
-            "spaces between their URLs"
-        )
-    return CheckedStore(engine)
-
-
-async def open_engine(
-    place: PostgresPlace,
-    *,
-    may_migrate: bool,
-    bounds: PostgresBounds,
-    figures: WriteFigures | None = None,
-) -> PostgresEngine:
-    """Open the engine on one cluster: see ``open_postgres_store``.
-
-    figures: where it counts its writes; None = figures of its own.
     """
     options = place.options
     connector = Connector(place)
@@ -75,7 +48,7 @@ async def open_engine(
                 _log.warning("store_log_moved_up", store=place.shown)
         except StoreUnavailable as error:
             raise _named(error, place) from error.__cause__
-        return PostgresEngine(
+        engine = PostgresEngine(
             store_id,
             connector,
             rows,
@@ -83,8 +56,8 @@ async def open_engine(
             writes=writes,
             opened=opened.pop_all(),
             bounds=bounds,
-            figures=figures,
         )
+    return CheckedStore(engine)
 
 
 async def migrate_postgres(place: PostgresPlace, *, grant_to: str = "") -> tuple[int, int]:

@@ -1,6 +1,7 @@
 -- compatible-from: 1
 --
 -- One store on several clusters: which clusters belong together, and which one has each tenant.
+-- Nothing reads or writes these tables any more; a gateway in front of shards does what they did.
 --
 -- Each cluster has the identity of the first one in store.clusters_home; NULL = it is a store of its
 -- own. The first cluster alone has the rows of clusters and cluster_tenants. A release before this

@@ -180,6 +180,14 @@ async def test_schema_of_something_else_is_left_alone(url, schema, postgres_data
     assert tables == [("theirs",)]
 
 
+async def test_one_of_several_clusters_is_refused(url, schema, postgres_database):
+    """It would serve its own tenants, and begin the others again with nothing."""
+    await (await open_store(url)).close()
+    postgres_database.execute(f"UPDATE {schema}.store SET clusters_home = store_id")
+    with pytest.raises(StoreUnavailable, match=r"one of several clusters.*docs/scaling\.md"):
+        await open_store(url)
+
+
 async def test_two_stores_share_a_database(url, postgres_database, tmp_path):
     """Each has its own schema and its own sessions."""
     first = await open_store(url)
