@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -21,13 +22,15 @@ from routing_service.server.exit_watchdog import ExitWatchdog
 from routing_service.server.parts import Counts, end_task
 from routing_service.server.server import RoutingServer
 from routing_service.server.sign_in import log_sign_in
+from routing_service.server.signals import STOPPING, Signals
 from routing_service.settings.listen_address import ListenFailed
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.settings import Settings
 from routing_service.storage.open_store import StoreUrlInvalid
 from routing_service.storage.store import StoreError
-from routing_service.telemetry.call_log import CallLog, configure_logging
+from routing_service.telemetry.call_log import CallLog, Logging, configure_logging
 from routing_service.telemetry.call_record import CallObserver
+from routing_service.telemetry.line_writer import LAST_LINES_S, LineWriter, print_lines
 from routing_service.telemetry.log_privacy import IdHashes, LogKeyInvalid, read_key
 from routing_service.telemetry.metrics import Metrics
 from routing_service.telemetry.otlp import ExporterUnavailable
@@ -48,9 +51,6 @@ EXIT_FAILED: Final = 1
 did not stop in time."""
 EXIT_USAGE: Final = 2
 """The settings, the registry or the store URL are wrong."""
-EXIT_INTERRUPTED: Final = 130
-"""Stopped at once by a second SIGINT: 128 plus the signal's number, the shells' convention."""
-
 GC_THRESHOLDS: Final = (20_000, 20, 50)
 """Thresholds of the garbage collector's generations. A call leaves no cycles, and with the
 default of 700 the collector took an eighth of a busy server's time."""
@@ -66,18 +66,24 @@ async def serve(
     observer: CallObserver | None = None,
     counts: Counts | None = None,
     tracing: Tracing | None = None,
-    stopping: Callable[[], None] = lambda: None,
     *,
+    signals: Signals,
     shown_id: Callable[[str], str] = str,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop in order. Raises what RoutingServer.start does.
 
-    A SIGINT while it stops ends the process at once; nothing that was answered is lost. stopping:
-    called at the signal. shown_id: see RoutingServer.start.
+    A SIGINT while it stops ends the process at once; nothing that was answered is lost. signals:
+    started. shown_id: see RoutingServer.start.
     """
     stop_asked = asyncio.Event()
     reload_asked = asyncio.Event()
-    _on_signals(stop_asked, reload_asked, stopping)
+
+    def react(number: signal.Signals) -> None:
+        is_stop = number in STOPPING
+        _log.info("stop_asked" if is_stop else "reload_asked", signal=number.name)
+        (stop_asked if is_stop else reload_asked).set()
+
+    signals.deliver_to(react)
     server = await RoutingServer.start(
         settings, observer=observer, counts=counts, tracing=tracing, shown_id=shown_id
     )
@@ -101,7 +107,7 @@ def run(settings: Settings, *, is_one_of_several: bool = False) -> int:
     try:
         key = read_key(settings.log_ids_key_file)
     except LogKeyInvalid as error:
-        return _refused(error, EXIT_USAGE)
+        return _refused(error, EXIT_USAGE, LineWriter(sys.stderr))
     configured = configure_logging(
         settings.log_level,
         settings.log_format,
@@ -109,30 +115,35 @@ def run(settings: Settings, *, is_one_of_several: bool = False) -> int:
         error_words=settings.log_error_words,
         pid=os.getpid() if is_one_of_several else 0,
     )
-    _allow_descriptors(settings.connections_max)
+    writer = configured.writer
+    flush = partial(writer.flush, LAST_LINES_S)
+    watchdog = ExitWatchdog(settings.drain_s, flush, EXIT_FAILED)
+    signals = Signals(["SIGHUP"], stopping=watchdog.begin, ending=flush)
+    signals.start()
+    writer.start()
     try:
-        tracing = _tracing(settings, configured.hashes)
-        export = _metrics_export(settings)
-    except ExporterUnavailable as error:
-        return _refused(error, EXIT_USAGE)
+        _serve_with(settings, configured, signals)
+    except (SettingsInvalid, RegistryFileError, StoreUrlInvalid, ExporterUnavailable) as error:
+        return _refused(error, EXIT_USAGE, writer)
+    except (StoreError, ListenFailed) as error:
+        return _refused(error, EXIT_FAILED, writer)
+    finally:
+        flush()
+    return EXIT_OK
+
+
+def _serve_with(settings: Settings, configured: Logging, signals: Signals) -> None:
+    """Serve until a stop signal, with logs, figures and traces. Raises what serve does."""
+    _allow_descriptors(settings.connections_max)
+    tracing = _tracing(settings, configured.hashes)
+    export = _metrics_export(settings)
     counts = Counts(Metrics(), lambda: configured.writer.lines_lost, export)
     observer: CallObserver = CallLog(configured, counts.metrics)
     if tracing is not None:
         observer = tracing.observing(observer)
-    watchdog = ExitWatchdog(settings.drain_s, configured.writer.flush, EXIT_FAILED)
-    try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            shown_id = str if configured.hashes is None else configured.hashes.hide
-            runner.run(
-                serve(settings, observer, counts, tracing, watchdog.begin, shown_id=shown_id)
-            )
-    except (SettingsInvalid, RegistryFileError, StoreUrlInvalid) as error:
-        return _refused(error, EXIT_USAGE)
-    except (StoreError, ListenFailed) as error:
-        return _refused(error, EXIT_FAILED)
-    finally:
-        configured.writer.flush()
-    return EXIT_OK
+    shown_id = str if configured.hashes is None else configured.hashes.hide
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve(settings, observer, counts, tracing, signals=signals, shown_id=shown_id))
 
 
 def _tracing(settings: Settings, hashes: IdHashes | None) -> Tracing | None:
@@ -158,9 +169,9 @@ def _metrics_export(settings: Settings) -> MetricsExport | None:
     return open_metrics_export(__version__)
 
 
-def _refused(error: Exception, exit_code: int) -> int:
+def _refused(error: Exception, exit_code: int, writer: LineWriter) -> int:
     for line in str(error).splitlines():
-        print(f"error: {line}", file=sys.stderr)  # noqa: T201 - the operator reads it
+        writer.write(f"error: {line}".encode("utf-8", "replace"))
     return exit_code
 
 
@@ -198,13 +209,13 @@ def _freeze_startup_heap() -> None:
 
 
 def _announce(address: str, web_url: str, console_url: str) -> None:
-    # A closed pipe does not stop the server.
-    with suppress(OSError):
-        print(f"serving on {address}", flush=True)  # noqa: T201 - what programs wait for
-        if web_url:
-            print(f"serving browsers on {web_url}", flush=True)  # noqa: T201 - the same
-        if console_url:
-            print(f"console on {console_url}", flush=True)  # noqa: T201 - the operator opens it
+    """Print where the server serves: programs wait for the first line."""
+    places = {
+        "serving on": address,
+        "serving browsers on": web_url,
+        "console on": console_url,
+    }
+    print_lines([f"{words} {place}" for words, place in places.items() if place])
 
 
 async def _reload_when_asked(server: RoutingServer, asked: asyncio.Event) -> None:
@@ -212,31 +223,3 @@ async def _reload_when_asked(server: RoutingServer, asked: asyncio.Event) -> Non
         await asked.wait()
         asked.clear()
         await server.reload()
-
-
-def _on_signals(
-    stop_asked: asyncio.Event, reload_asked: asyncio.Event, stopping: Callable[[], None]
-) -> None:
-    def stop(number: signal.Signals) -> None:
-        if not stop_asked.is_set():
-            stopping()
-            _log.info("stop_asked", signal=number.name)
-            stop_asked.set()
-        elif number is signal.SIGINT:
-            _log.warning("stopped_at_once", signal=number.name)
-            os._exit(EXIT_INTERRUPTED)
-
-    def reload(number: signal.Signals) -> None:
-        _log.info("reload_asked", signal=number.name)
-        reload_asked.set()
-
-    loop = asyncio.get_running_loop()
-    handled = {"SIGTERM": stop, "SIGINT": stop, "SIGHUP": reload}
-    for name, react in handled.items():
-        number = getattr(signal, name, None)  # Windows has no SIGHUP.
-        if number is None:
-            continue
-        try:
-            loop.add_signal_handler(number, react, number)
-        except NotImplementedError:  # Windows.
-            signal.signal(number, lambda *_, r=react, n=number: loop.call_soon_threadsafe(r, n))

@@ -7,11 +7,9 @@ ends without having been asked to is replaced; the others serve meanwhile.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import Coroutine
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -20,15 +18,16 @@ import structlog
 
 from routing_service.server.replica_process import ReplicaProcess
 from routing_service.server.shared_ports import hold_ports
+from routing_service.server.signals import STOPPING, Signals
 from routing_service.settings.listen_address import ListenFailed
 from routing_service.settings.settings import Settings
 from routing_service.telemetry.call_log import configure_logging
+from routing_service.telemetry.line_writer import LAST_LINES_S, print_lines
 from routing_service.telemetry.page_listener import MakePage, Page, PageListener
 from routing_service.telemetry.summed_metrics import SummedPages
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-EXIT_INTERRUPTED: Final = 130
 """As those of a server in one process."""
 
 RESTART_FIRST_S: Final = 0.1
@@ -61,9 +60,9 @@ class Supervisor:
         self._restarting = asyncio.Lock()
         self._is_up = False
 
-    async def run(self) -> int:
-        """Serve until SIGTERM or SIGINT; return the exit code."""
-        self._on_signals()
+    async def run(self, signals: Signals) -> int:
+        """Serve until SIGTERM or SIGINT; return the exit code. signals: started."""
+        signals.deliver_to(self._react)
         listeners: list[PageListener] = []
         try:
             # Before the processes: while they start, the probes say that this one lives.
@@ -212,40 +211,29 @@ class Supervisor:
     def _announce(self) -> None:
         _log.info("processes_serving", processes=len(self._serving))
         first = self._serving.get(0) or next(iter(self._serving.values()), None)
-        with suppress(OSError):
-            for line in () if first is None else first.announced:
-                print(line, flush=True)  # noqa: T201 - what programs wait for
+        if first is not None:
+            print_lines(first.announced)
 
-    def _on_signals(self) -> None:
-        loop = asyncio.get_running_loop()
+    def kill(self) -> None:
+        """End all processes at once; nothing that was answered is lost."""
+        for process in self._running:
+            process.kill()
 
-        def stop(number: signal.Signals) -> None:
-            if not self._stop_asked.is_set():
-                _log.info("stop_asked", signal=number.name)
-                self._stop_asked.set()
-                if not self._is_up:
-                    # The start waits for one of these.
-                    for process in self._running:
-                        self._begin(_stopped(process))
-            elif number is signal.SIGINT:
-                _log.warning("stopped_at_once", signal=number.name)
+    def _react(self, number: signal.Signals) -> None:
+        if number in STOPPING:
+            _log.info("stop_asked", signal=number.name)
+            self._stop_asked.set()
+            if not self._is_up:
+                # The start waits for one of these.
                 for process in self._running:
-                    process.kill()
-                os._exit(EXIT_INTERRUPTED)
-
-        def reload() -> None:
-            _log.info("reload_asked", signal="SIGHUP")
+                    self._begin(_stopped(process))
+        elif number is signal.SIGHUP:
+            _log.info("reload_asked", signal=number.name)
             for process in self._serving.values():
                 process.reload()
-
-        def restart() -> None:
-            _log.info("restart_asked", signal="SIGUSR2")
+        else:
+            _log.info("restart_asked", signal=number.name)
             self._begin(self._restart_all())
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop, number)
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        loop.add_signal_handler(signal.SIGUSR2, restart)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name="supervisor")
@@ -259,13 +247,23 @@ async def _stopped(process: ReplicaProcess) -> None:
 
 def run(settings: Settings) -> int:
     """Supervise until a stop signal; print errors to stderr; return the exit code."""
-    configured = configure_logging(settings.log_level, settings.log_format)
+    writer = configure_logging(settings.log_level, settings.log_format).writer
+    supervisors: list[Supervisor] = []
+
+    def end() -> None:
+        for supervisor in supervisors:
+            supervisor.kill()
+        writer.flush(LAST_LINES_S)
+
+    signals = Signals(["SIGHUP", "SIGUSR2"], ending=end)
+    signals.start()
+    writer.start()
     try:
         with ExitStack() as held, TemporaryDirectory(prefix="agent-routing-") as folder:
-            real = hold_ports(settings, held)
-            return asyncio.run(Supervisor(real, Path(folder)).run())
+            supervisors.append(Supervisor(hold_ports(settings, held), Path(folder)))
+            return asyncio.run(supervisors[0].run(signals))
     except ListenFailed as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the operator reads it
+        writer.write(f"error: {error}".encode("utf-8", "replace"))
         return EXIT_FAILED
     finally:
-        configured.writer.flush()
+        writer.flush(LAST_LINES_S)

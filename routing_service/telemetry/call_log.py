@@ -1,19 +1,15 @@
 """The log: its lines, and the line and counts of every call.
 
 A line is one JSON object on stderr, or text for people on a terminal. Its rule: constant event
-names with fields, never a message's text or a token (log_privacy.py). A line that cannot be
-written is counted and lost, because no call may fail or wait for its log line.
+names with fields, never a message's text or a token (log_privacy.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +21,7 @@ import structlog
 
 from routing_service.storage.store import StoreClosed, StoreError, StoreUnavailable, TooLarge
 from routing_service.telemetry.call_record import CallRecord
+from routing_service.telemetry.line_writer import LineWriter
 from routing_service.telemetry.log_privacy import NOT_LOGGED, IdHashes, trace_of
 from routing_service.telemetry.metrics import Metrics
 from routing_service.telemetry.terminal_text import seen
@@ -79,86 +76,12 @@ PRIVATE_FIELDS: Final = frozenset(
 )
 """Fields that are removed from every line: text of users and agents, and credentials."""
 
-LINE_WAIT_S: Final = 0.005
-"""How much of the log a kill -9 may lose; the decisions themselves are in the store."""
-
 _LEVELS: Final[Mapping[str, int]] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-
-
-Line = bytes | Callable[[], bytes]
-"""A line of the log, or a function that makes it and must not raise."""
-
-
-class LineWriter:
-    """Writes whole lines to a stream, in their order, from any thread.
-
-    A line that was written survives the death of the process. The write itself costs 1 to 2 µs,
-    but it lets other threads have Python's interpreter lock, and getting that back costs a busy
-    event loop ten times as much: lines below warning wait a moment, to be written together.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        """Write to a stream, past its text layer."""
-        self._bytes = stream.buffer
-        self._lock = threading.Lock()
-        self._waiting: deque[Line] = deque()
-        self._is_due = False
-        """Whether a flush is scheduled; it writes all lines added until it runs."""
-        self.lines_lost = 0
-
-    def write(self, line: bytes) -> None:
-        """Write the waiting lines, then this one. line: without its newline."""
-        with self._lock:
-            self._waiting.append(line)
-            self._write_waiting()
-
-    def write_soon(self, line: Line) -> None:
-        """Write one line within LINE_WAIT_S, or at once if no event loop runs.
-
-        A line made at that time costs less: its call continues meanwhile, and making many lines in
-        a row is faster.
-        """
-        self._waiting.append(line)
-        if self._is_due:
-            return
-        self._is_due = True
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self.flush()
-            return
-        loop.call_later(LINE_WAIT_S, self.flush)
-
-    def flush(self) -> None:
-        """Write the waiting lines."""
-        with self._lock:
-            self._write_waiting()
-
-    def _write_waiting(self) -> None:
-        # Cleared first, so that a line from another thread schedules a flush of its own. Cleared
-        # with every write, because the loop that was to flush may have ended.
-        self._is_due = False
-        waiting = self._waiting
-        if not waiting:
-            return
-        lines = []
-        while waiting:
-            line = waiting.popleft()
-            lines.append(line if isinstance(line, bytes) else line())
-        try:
-            # In one call, so that no other process's output comes between.
-            self._bytes.write(b"\n".join(lines) + b"\n")
-            self._bytes.flush()
-        except (
-            OSError,
-            ValueError,
-        ):  # The reader is gone, the disk is full or the stream is closed.
-            self.lines_lost += len(lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +114,7 @@ def configure_logging(
     share a log; 0 = lines do not name their process.
     """
     out = stream or sys.stderr
-    writer = LineWriter(out)
+    writer = LineWriter(out, _lost_line)
     for_people = log_format == "console" or (log_format == "auto" and out.isatty())
     rendering: list[structlog.typing.Processor] = (
         [_show_unseen, structlog.dev.ConsoleRenderer(colors=out.isatty())]
@@ -230,7 +153,7 @@ def configure_logging(
             *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=lambda *names: _StructlogSink(writer, names[0] if names else ""),
+        logger_factory=lambda *names: _StructlogSink(writer.write, names[0] if names else ""),
         cache_logger_on_first_use=False,
     )
     _bring_library_lines(error_words=error_words)
@@ -348,14 +271,25 @@ def _level_of(record: CallRecord) -> str:
 class _StructlogSink:
     """The output of structlog: ``msg`` under the name of every level."""
 
-    def __init__(self, writer: LineWriter, name: str) -> None:
-        self._writer = writer
+    def __init__(self, write: Callable[[bytes], None], name: str) -> None:
+        self._write = write
         self.name = name
 
     def msg(self, line: str | bytes) -> None:
-        self._writer.write(line if isinstance(line, bytes) else line.encode("utf-8", "replace"))
+        self._write(line if isinstance(line, bytes) else line.encode("utf-8", "replace"))
 
     debug = info = warning = error = critical = exception = log = msg
+
+
+def _lost_line(count: int) -> bytes:
+    """Return the line that says that so many before it are missing."""
+    rendered: list[bytes] = []
+    structlog.wrap_logger(_StructlogSink(rendered.append, __name__)).error(
+        "log_lines_lost",
+        lines=count,
+        meaning="the log could not be written: its reader did not read, or the disk was full",
+    )
+    return rendered[0]
 
 
 class _LibraryLines(logging.Handler):

@@ -38,6 +38,21 @@ sys.exit(main())
 """
 """`agent-routing` with a driver whose close never returns, in a thread of the pool."""
 
+HANGING_LOOP = """
+import asyncio, sys, threading
+from routing_service.cli import main
+from routing_service.server import exit_watchdog, process
+
+exit_watchdog.EXIT_BEYOND_DRAIN_S = 0.5
+
+def hang(settings):
+    asyncio.get_running_loop().call_later(0.5, threading.Event().wait)
+
+process.log_sign_in = hang
+sys.exit(main())
+"""
+"""`agent-routing` with an event loop that stops for good half a second after its start."""
+
 
 @contextmanager
 def dripping_server():
@@ -71,7 +86,9 @@ def silent_server():
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-async def stopped_after_s(tmp_path, flags, *, program=None, env=None, call=False):
+async def stopped_after_s(
+    tmp_path, flags, *, program=None, env=None, call=False, signals=(signal.SIGTERM,)
+):
     """Start a server and stop it; return its exit code, the seconds it took, and its log lines."""
     log = tmp_path / "log"
     command = program or [str(Path(sys.executable).parent / "agent-routing")]
@@ -100,8 +117,10 @@ async def stopped_after_s(tmp_path, flags, *, program=None, env=None, call=False
                 stub = routing_service_pb2_grpc.RoutingServiceStub(channel)
                 await stub.Route(pb.RouteRequest(session_id="s", user_id="ana", text="hello"))
         await asyncio.sleep(1.5)  # A fetch or an export is in progress then.
-        process.send_signal(signal.SIGTERM)
         started_s = time.monotonic()
+        for number in signals:
+            process.send_signal(number)
+            await asyncio.sleep(0.2)
         code = await asyncio.wait_for(process.wait(), PATIENCE_S)
         took_s = time.monotonic() - started_s
     finally:
@@ -173,6 +192,28 @@ async def test_driver_that_hangs_at_close_is_left_behind(tmp_path):
     assert forced["after_s"] == DRAIN_S + EXIT_BEYOND_DRAIN_S
     assert set(forced["threads"]) - {"MainThread"}
     assert took_s < DRAIN_S + EXIT_BEYOND_DRAIN_S + 2
+
+
+async def test_loop_that_hangs_is_left_behind(tmp_path):
+    """A signal that only the event loop sees would have no effect then."""
+    code, took_s, events, _ = await stopped_after_s(
+        tmp_path, {}, program=[sys.executable, "-c", HANGING_LOOP]
+    )
+    assert (code, "stop_asked" in events, "exit_forced" in events) == (1, False, True)
+    assert took_s < DRAIN_S + EXIT_BEYOND_DRAIN_S
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_second_interrupt_needs_no_loop(tmp_path, number):
+    """The second Ctrl-C means that the user does not want to wait."""
+    code, took_s, events, _ = await stopped_after_s(
+        tmp_path,
+        {"drain_s": 60},
+        program=[sys.executable, "-c", HANGING_LOOP],
+        signals=(number, signal.SIGINT),
+    )
+    assert (code, "stopped_at_once" in events) == (130, True)
+    assert took_s < EXIT_BEYOND_DRAIN_S
 
 
 @pytest.mark.parametrize("flush", [lambda: None, threading.Event().wait])

@@ -26,6 +26,7 @@ from routing_service.sessions import (
     stickiness_switch,
 )
 from routing_service.settings.settings import SETTINGS
+from routing_service.telemetry import line_writer
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -54,6 +55,7 @@ LIMITS = {
         keep_turn,
         queued_messages,
         strands,
+        line_writer,
         live_feed,
         registry,
         stickiness_switch,
