@@ -20,8 +20,9 @@ that is too large is refused with its size rather than by the transport."""
 METADATA_BYTES_MAX: Final = 16 * 1024
 """All metadata of a request. The default of 8 KiB is less than some sign-in tokens alone."""
 
-STREAMS_PER_CONNECTION_MAX: Final = 100
-"""Calls at a time on one connection; more wait at the client. HTTP/2's recommended minimum."""
+STREAMS_PER_CONNECTION_MIN: Final = 100
+"""Calls at a time that every connection may have, as HTTP/2 recommends and our clients rely on.
+pending_requests_max raises it."""
 
 PENDING_HARD_FACTOR: Final = 2
 """Up to this multiple of pending_requests_max a growing share is refused, above it every call."""
@@ -55,7 +56,10 @@ def channel_options(
         ("grpc.max_receive_message_length", receive_bytes_max),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
-        ("grpc.max_concurrent_streams", STREAMS_PER_CONNECTION_MAX),
+        ("grpc.max_concurrent_streams", max(STREAMS_PER_CONNECTION_MIN, pending_max)),
+        # gRPC would also refuse streams that its peer may open, while earlier ones that have ended
+        # are not freed yet: a busy server frees them later than its peer may begin the next.
+        ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", pending_max),
         ("grpc.server.max_pending_requests_hard_limit", pending_max * PENDING_HARD_FACTOR),
         ("grpc.max_allowed_incoming_connections", settings.connections_max),

@@ -13,6 +13,7 @@ from routing_service.auth.caller import SignIn
 from routing_service.rpc.reflection import ReflectionService
 from routing_service.server.channel_options import RECEIVE_BYTES_MAX, channel_options
 from routing_service.server.tls_files import TlsFiles
+from routing_service.server.unread_calls import UnreadCalls
 from routing_service.settings.listen_address import ListenAddress, ListenFailed, check_is_free
 from routing_service.settings.settings import Settings
 
@@ -23,9 +24,12 @@ _ALSO_REFLECTED: Sequence[FileDescriptor] = (error_reason_pb2.DESCRIPTOR,)
 class Listeners:
     """The gRPC servers of one process."""
 
-    def __init__(self, settings: Settings, tls: TlsFiles | None, sign_in: SignIn) -> None:
+    def __init__(
+        self, settings: Settings, tls: TlsFiles | None, sign_in: SignIn, unread: UnreadCalls
+    ) -> None:
         """Listen nowhere yet. tls: None = unencrypted. sign_in: checked by reflection."""
         self._sign_in = sign_in
+        self._unread = unread
         self._settings = settings
         self._tls = tls
         self._servers: list[grpc.aio.Server] = []
@@ -44,6 +48,7 @@ class Listeners:
         """
         server = grpc.aio.server(options=channel_options(self._settings, receive_bytes_max))
         self._servers.append(server)
+        self._unread.count_of(server)
         reflection = ReflectionService(services, _ALSO_REFLECTED, sign_in=self._sign_in)
         self._reflections.append(reflection)
         server.add_generic_rpc_handlers((*handlers, *reflection.handlers()))

@@ -59,12 +59,31 @@ class OpenCalls:
         return found
 
 
+def newest_server() -> int:
+    """Return the number of the gRPC server that this process made last; 0: there is none."""
+    return max(_server_ids(), default=0)
+
+
+def calls_started(server_id: int) -> int:
+    """Return how many calls a server has had, with those it refused unread; 0 once it is gone."""
+    server = _asked(cygrpc.channelz_get_server, server_id).get("server", {})
+    return int(server.get("data", {}).get("callsStarted", 0))
+
+
+def _server_ids() -> Iterable[int]:
+    start, is_end = 0, False
+    while not is_end:
+        page = _asked(cygrpc.channelz_get_servers, start)
+        found = [int(server["ref"]["serverId"]) for server in page.get("server", [])]
+        yield from found
+        start = max(found, default=start) + 1
+        is_end = bool(page.get("end")) or not found
+
+
 def _socket_ids() -> Iterable[tuple[Peer, int]]:
-    servers = _asked(cygrpc.channelz_get_servers, 0).get("server", [])
-    for server in servers:
+    for server_id in _server_ids():
         start, is_end = 0, False
         while not is_end:
-            server_id = int(server["ref"]["serverId"])
             page = _asked(cygrpc.channelz_get_server_sockets, server_id, start, PAGE_SOCKETS)
             refs = page.get("socketRef", [])
             for ref in refs:

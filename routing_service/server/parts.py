@@ -165,6 +165,7 @@ def read_figures(
     store: Store,
     topics: TopicJudge,
     keys_age_s: Callable[[], float] | None,
+    calls_refused_unread: int,
 ) -> Figures:
     """Return the figures of the metrics page as they are now."""
     from routing_service.telemetry.prometheus_text import (  # noqa: PLC0415 - a server without the page starts faster
@@ -189,6 +190,7 @@ def read_figures(
             stats_damaged=stats.damaged,
             agents_switched_off=auto_off.agents_switched_off,
             log_lines_lost=counts.lines_lost(),
+            calls_refused_unread=calls_refused_unread,
             writes=store.write_figures,
             topics=topics.figures,
             inbox=inbox.figures(time.time_ns() // 1_000),

@@ -55,6 +55,7 @@ from routing_service.server.parts import (
 )
 from routing_service.server.sign_in import MadeSignIn, make_sign_in
 from routing_service.server.tls_files import TlsFiles
+from routing_service.server.unread_calls import UnreadCalls
 from routing_service.sessions.approval_watches import ApprovalWatches
 from routing_service.sessions.audit_sealer import AuditSealer
 from routing_service.sessions.auto_off import AutoOffWatch
@@ -120,6 +121,7 @@ class _Parts:
     draining: asyncio.Event
     signing_in: MadeSignIn
     tls: TlsFiles | None
+    unread: UnreadCalls
 
     @classmethod
     def connected(
@@ -195,6 +197,7 @@ class _Parts:
             draining=asyncio.Event(),
             signing_in=signing_in,
             tls=open_tls_files(settings),
+            unread=UnreadCalls(),
         )
 
     def figures(self, counts: Counts) -> Figures:
@@ -212,6 +215,7 @@ class _Parts:
             store=self.store,
             topics=self.topics,
             keys_age_s=self.signing_in.keys_age_s,
+            calls_refused_unread=self.unread.refused,
         )
 
     def drain(self, listeners: Listeners) -> None:
@@ -473,7 +477,7 @@ async def _listen(
         let_in=signed.add,
     )
     routing_handler, admin_handler = handlers_of(routing_calls.methods, admin_calls.methods)
-    listeners = Listeners(settings, parts.tls, parts.signing_in.sign_in)
+    listeners = Listeners(settings, parts.tls, parts.signing_in.sign_in, parts.unread)
     opened.push_async_callback(listeners.stop)
     main, admin = await open_listeners(
         listeners,
@@ -535,6 +539,7 @@ def _run_beside(parts: _Parts, opened: AsyncExitStack, make_probe: MakeProbe) ->
         ("stats", parts.stats.run()),
         ("stickiness", parts.switch.run()),
         ("audit sealer", parts.sealer.run()),
+        ("unread calls", parts.unread.run()),
     ]
     if parts.settings.expiry_sweep:
         tasks.append(("expiry sweeper", parts.sweeper.run()))

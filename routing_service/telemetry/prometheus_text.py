@@ -90,6 +90,7 @@ class ServerFigures:
     stats_damaged: int
     agents_switched_off: int
     log_lines_lost: int
+    calls_refused_unread: int
     writes: WriteFigures | None
     topics: TopicFigures | None = None
     sign_in_keys_age_s: float | None = None
@@ -246,6 +247,11 @@ def _of_server(server: ServerFigures, version: str) -> Iterator[Metric]:
         "log_lines_lost_total",
         "Log lines that could not be written.",
         [({}, server.log_lines_lost)],
+    )
+    yield _counter(
+        "calls_refused_unread_total",
+        "Calls refused for overload before they were read, or cancelled while they waited.",
+        [({}, server.calls_refused_unread)],
     )
 
 

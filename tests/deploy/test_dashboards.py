@@ -59,6 +59,7 @@ def page():
         stuck=0,
         stats_damaged=0,
         log_lines_lost=0,
+        calls_refused_unread=0,
         writes=WriteFigures(),
         topics=TopicFigures(bound=0.1, ask_share=0.2, failures={"late": 1}, is_ready=True),
         sign_in_keys_age_s=12.5,

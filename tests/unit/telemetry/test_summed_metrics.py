@@ -26,6 +26,7 @@ def page_of(**figures):
         "stats_damaged": 0,
         "agents_switched_off": 0,
         "log_lines_lost": 0,
+        "calls_refused_unread": 0,
         "writes": None,
     }
     server = ServerFigures(**(given | figures))
