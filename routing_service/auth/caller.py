@@ -49,6 +49,7 @@ class Caller(msgspec.Struct, frozen=True):
     that it speaks for if it has the scope agent; with ANY_AGENT: all. entitlements: its user's, by
     the credential; None = the credential does not say. expires_s: when the credential expires, in
     seconds since 1970. roles: its scopes and roles as the credential has them, for approvals.
+    person: as user, and also in another tenant than its own, where no session is its user's.
     signed_in: False without sign-in: then the caller has every right, and its
     user_id is believed.
     """
@@ -62,6 +63,7 @@ class Caller(msgspec.Struct, frozen=True):
     expires_s: float = math.inf
     signed_in: bool = True
     roles: frozenset[str] = frozenset()
+    person: str = ""
 
     def speaks_for(self, agent_id: str) -> bool:
         """Say whether the caller is an agent's runtime. agent_id: an id, not an alias."""

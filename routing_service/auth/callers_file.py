@@ -107,10 +107,12 @@ def _read_entry(
     caller = None
     if not found:
         try:
+            user = claims.subject(entry["user"], "user") if entry.get("user") else ""
             caller = Caller(
                 tenant=tenant,
                 subject=claims.subject(name, "certificate"),
-                user=claims.subject(entry["user"], "user") if entry.get("user") else "",
+                user=user,
+                person=user,
                 scopes=frozenset(named["scopes"]),
                 roles=claims.roles((*named["scopes"], *named["roles"])),
                 agents=claims.agents(named["agents"]),

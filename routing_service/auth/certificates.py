@@ -52,8 +52,8 @@ class CertificateSignIn:
 def certificate_names(pem: bytes) -> tuple[str, ...]:
     """Return the names of a certificate as uri:NAME, dns:NAME and cn:NAME.
 
-    Raises SignInRefused for a certificate that cannot be read, or with a control character in any
-    of these names.
+    Raises SignInRefused for a certificate that cannot be read, or with a control or invisible
+    character in any of these names.
     """
     from cryptography import x509  # noqa: PLC0415 - of the extra mtls
     from cryptography.x509.oid import NameOID  # noqa: PLC0415 - the same
@@ -75,6 +75,6 @@ def certificate_names(pem: bytes) -> tuple[str, ...]:
     except (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
         raise SignInRefused("unreadable_certificate") from error
     for _, name in named:
-        if not isinstance(name, str) or claims.has_control_characters(name):
+        if not isinstance(name, str) or claims.has_unseen_characters(name):
             raise SignInRefused("bad_certificate_name")
     return tuple(f"{kind}:{name!s}" for kind, name in named)

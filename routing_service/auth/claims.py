@@ -16,6 +16,7 @@ from routing_service.core.identifiers import (
     ENTITLEMENTS_BYTES_MAX,
     ENTITLEMENTS_MAX,
     ID_PATTERN,
+    UNSEEN,
     USER_BYTES_MAX,
 )
 
@@ -26,17 +27,20 @@ _AGENT_ID: Final = re.compile(ID_PATTERN)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def has_control_characters(text: str) -> bool:
-    """Say whether a text has control characters or lone surrogates."""
-    return _CONTROL.search(text) is not None
+def has_unseen_characters(text: str) -> bool:
+    """Say whether a text has characters that no name may have: see UNSEEN."""
+    return UNSEEN.search(text) is not None
 
 
 def subject(value: Any, claim: str) -> str:
-    """Return the name of the person or program that a credential is for. Raises SignInRefused."""
+    """Return the name of the person or program that a credential is for.
+
+    It is compared with user ids, so the same characters are refused. Raises SignInRefused.
+    """
     if (
         not isinstance(value, str)
         or not value
-        or _CONTROL.search(value)
+        or UNSEEN.search(value)
         or len(value.encode()) > USER_BYTES_MAX
     ):
         raise SignInRefused(f"bad_{claim}")

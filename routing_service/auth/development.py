@@ -146,10 +146,12 @@ class DevelopmentTokens:
             raise SignInRefused("bad_tenant")
         given = read.entitlements
         granted = claims.words(read.scope, "scope")
+        user = claims.subject(read.user, "user") if read.user else ""
         return Caller(
             tenant=read.tenant,
             subject=claims.subject(read.sub, "sub"),
-            user=claims.subject(read.user, "user") if read.user else "",
+            user=user,
+            person=user,
             scopes=claims.scopes(granted),
             roles=claims.roles(granted),
             agents=claims.agents(read.agents),

@@ -202,10 +202,12 @@ def _caller_of(said: Mapping[str, Any], rules: OidcRules) -> Caller:
     ]
     # A token that a program got for itself (RFC 9068, section 2.2) has no user.
     is_program = said.get("client_id", said.get("azp")) == said["sub"]
+    user = "" if is_program else claims.subject(said.get(rules.user_claim), rules.user_claim)
     return Caller(
         tenant=tenant,
         subject=claims.subject(said["sub"], "sub"),
-        user="" if is_program else claims.subject(said.get(rules.user_claim), rules.user_claim),
+        user=user,
+        person=user,
         scopes=claims.scopes(granted, rules.scope_prefix),
         roles=claims.roles(granted, rules.scope_prefix),
         agents=_agents(said, granted, rules),
@@ -245,6 +247,7 @@ def _caller_of_entra(said: Mapping[str, Any], rules: OidcRules) -> Caller:
         tenant=said["tid"],
         subject=oid,
         user="" if is_program else oid,
+        person="" if is_program else oid,
         scopes=claims.scopes(granted, rules.scope_prefix),
         roles=claims.roles(granted, rules.scope_prefix),
         agents=_agents(said, granted, rules),

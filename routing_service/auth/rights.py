@@ -22,6 +22,7 @@ from routing_service.auth.caller import (
     Caller,
 )
 from routing_service.core.access import ANY_SESSION, Access
+from routing_service.core.commands import Decider
 from routing_service.core.errors import Reason, RoutingError, invalid_field, scope_missing
 from routing_service.core.registry import Registry
 from routing_service.core.vocabulary import ClearScope, Initiator
@@ -145,6 +146,18 @@ def to_decide(caller: Caller, user_id: str) -> Access:
     if caller.signed_in and APPROVE in caller.scopes and not user_id:
         return ANY_SESSION
     return on_session(caller, "ResumeTask", user_id)
+
+
+def decider_of(caller: Caller, user_id: str) -> Decider:
+    """Return who decides about approvals with a credential. user_id: the user that it acts for.
+
+    Every name counts against it: a person that a sign-in knows by two names is one person, and a
+    frontend that acts for a user is that user.
+    """
+    if not caller.signed_in:
+        return Decider()
+    names = frozenset({caller.subject, caller.person, user_id}) - {""}
+    return Decider(caller.subject, names, caller.roles, is_person=bool(caller.person or user_id))
 
 
 def may_see_resumed(caller: Caller, user_id: str) -> bool:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from routing_service.core import events as ev
 from routing_service.core import resumption
-from routing_service.core.commands import AskApproval, ResumeTask
+from routing_service.core.commands import AskApproval, Decider, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, store_too_old
 from routing_service.core.handoff_rules import agent_is_reachable
-from routing_service.core.registry import ANYONE, OTHER_THAN_OWNER, ROLE_PREFIX
+from routing_service.core.registry import OTHER_THAN_OWNER, ROLE_PREFIX
 from routing_service.core.session import Approval, OpenTurn
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import ApprovalDecision
@@ -117,37 +119,55 @@ def _can_go_on(draft: Draft, paused: OpenTurn) -> bool:
     return agent.agent_id == registry.home_agent_id or agent_is_reachable(agent, draft.state)
 
 
-def why_not_decider(
-    approval: Approval, owner: str, decider: str, user_id: str, roles: frozenset[str]
-) -> str:
-    """Return why an approval's rule does not let a person decide; "" = it does.
+class Standing(msgspec.Struct, frozen=True):
+    """What a person may still do about an approval.
 
-    decider: the signed-in subject; roles: its own. user_id: the user it acts for, "" for none.
+    why_not: why its rule does not let this person decide, "" = it does. has_approved: this person's
+    approval is counted already.
+    """
+
+    why_not: str
+    has_approved: bool
+
+
+def standing(
+    approval: Approval, owner: str, request_id: str, decider: Decider, voters: frozenset[str]
+) -> Standing:
+    """Return what a person may do about an approval, for lists and for the decision alike.
+
+    owner: of the session, "" = none. voters: the hashes of all names of those who have approved.
+    One name in common is enough to be the owner, or somebody who has approved.
     """
     by = approval.by
-    if by == ANYONE:
-        is_right = bool(decider) or approval.needs == 1
-        why = "decisions are counted by person; sign in"
-    elif by == OTHER_THAN_OWNER:
-        # A frontend that acts for the user is the user, whatever its own name is.
-        is_right = bool(decider) and not (owner and owner in {decider, user_id})
+    why = ""
+    if by == OTHER_THAN_OWNER and owner in decider.names:
         why = "the session's own user may not decide it; another person has to"
-    else:
-        role = by.removeprefix(ROLE_PREFIX)
-        is_right = bool(decider) and role in roles
+    elif (by == OTHER_THAN_OWNER or approval.needs > 1) and not decider.is_person:
+        why = (
+            "the credential names no person, and people decide it; give the token or the "
+            "certificate a user"
+            if decider.subject
+            else "decisions are counted by person; sign in"
+        )
+    elif by.startswith(ROLE_PREFIX) and (role := by.removeprefix(ROLE_PREFIX)) not in decider.roles:
         why = f'the credential has no role or scope "{role}"'
-    return "" if is_right else why
+    known = voters.union(approval.voters)
+    has_approved = bool(known) and any(voter_hash(request_id, n) in known for n in decider.names)
+    return Standing(why, has_approved)
 
 
-def check_decider(draft: Draft, approval: Approval, command: ResumeTask) -> None:
-    """Raise APPROVER_REFUSED for a person that the approval's rule does not let decide."""
-    why = why_not_decider(
-        approval, draft.state.owner, command.decider, command.user_id, command.roles
-    )
-    if why:
+def check_decider(
+    draft: Draft, approval: Approval, command: ResumeTask, voters: frozenset[str]
+) -> Standing:
+    """Return what the person who decides may do. voters: as for standing().
+
+    Raises APPROVER_REFUSED for one that the approval's rule does not let decide.
+    """
+    found = standing(approval, draft.state.owner, command.request_id, command.decider, voters)
+    if found.why_not:
         raise RoutingError(
             Reason.APPROVER_REFUSED,
-            f'request "{command.request_id}" cannot be decided by this caller: {why}',
+            f'request "{command.request_id}" cannot be decided by this caller: {found.why_not}',
             metadata={
                 "session_id": draft.state.session_id,
                 "task_id": command.task_id,
@@ -155,12 +175,7 @@ def check_decider(draft: Draft, approval: Approval, command: ResumeTask) -> None
                 "by": approval.by,
             },
         )
-
-
-def is_repeated(approval: Approval, command: ResumeTask) -> bool:
-    """Say whether this person has approved already."""
-    voter = voter_hash(command.request_id, command.decider)
-    return command.decision is ApprovalDecision.APPROVE and voter in approval.voters
+    return found
 
 
 def is_enough(approval: Approval, command: ResumeTask) -> bool:
@@ -171,25 +186,28 @@ def is_enough(approval: Approval, command: ResumeTask) -> bool:
 
 def vote(draft: Draft, command: ResumeTask) -> None:
     """Count an approval after which more are needed."""
+    decider = command.decider
+    others = sorted(decider.names - {decider.subject})
     draft.add(
         ev.ApprovalVoted(
             task_id=command.task_id,
             request_id=command.request_id,
-            decider=command.decider,
+            decider=decider.subject,
             comment=command.comment,
+            other_names=tuple(voter_hash(command.request_id, name) for name in others),
         )
     )
 
 
-def settle(draft: Draft, approval: Approval, command: ResumeTask) -> None:
+def settle(draft: Draft, approval: Approval, command: ResumeTask, found: Standing) -> None:
     """Record the decision that counts; the task's resumption follows."""
     draft.add(
         ev.ApprovalDecided(
             task_id=command.task_id,
             request_id=command.request_id,
             decision=command.decision,
-            decider=command.decider,
-            decisions=len(approval.voters) + 1,
+            decider=command.decider.subject,
+            decisions=len(approval.voters) + (not found.has_approved),
             needs=approval.needs,
         )
     )

@@ -278,11 +278,24 @@ class KeepTurn(msgspec.Struct, frozen=True):
     stickiness_enabled: bool = True
 
 
+class Decider(msgspec.Struct, frozen=True):
+    """Who decides about an approval.
+
+    subject: the signed-in identity, for the record; "" without sign-in. names: all that the
+    credential goes by, subject included. roles: its own roles and scopes. is_person: one of the
+    names is a person's; a program's credential has none.
+    """
+
+    subject: str = ""
+    names: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    is_person: bool = False
+
+
 class ResumeTask(msgspec.Struct, frozen=True):
     """A person's decision about a paused task.
 
-    request_id: the request that waits for it. child_seed: as above. decider: the signed-in subject,
-    "" without sign-in; roles: its own roles and scopes. user_id: the user it acts for, if any.
+    request_id: the request that waits for it. child_seed: as above.
     """
 
     request_id: str
@@ -290,9 +303,7 @@ class ResumeTask(msgspec.Struct, frozen=True):
     decision: ApprovalDecision
     child_seed: str
     comment: str = ""
-    decider: str = ""
-    roles: frozenset[str] = frozenset()
-    user_id: str = ""
+    decider: Decider = Decider()
 
 
 class ClaimTurn(msgspec.Struct, frozen=True):

@@ -171,12 +171,17 @@ class ApprovalRequested(
 class ApprovalVoted(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_voted"
 ):
-    """A person approved, and more approvals are needed."""
+    """A person approved, and more approvals are needed.
+
+    decider: the signed-in subject. other_names: the voter_hash of each other name that the
+    credential goes by.
+    """
 
     task_id: str
     request_id: str
     decider: str = ""
     comment: str = ""
+    other_names: tuple[str, ...] = ()
 
 
 class ApprovalDecided(

@@ -74,6 +74,17 @@ class StoredTaskStatus(Fact[str], frozen=True):
     task_id: str
 
 
+class VoterNames(Fact[frozenset[str]], frozen=True):
+    """The hashes of all names of the people who have approved a request.
+
+    voters: as in Approval, which has one name of each.
+    """
+
+    unasked: ClassVar[frozenset[str]] = frozenset()
+    request_id: str
+    voters: tuple[str, ...]
+
+
 class PastTurn(Fact[KnownTurn | None], frozen=True):
     """The turn of a request that is not open; None if it was never dispatched here."""
 
@@ -279,6 +290,14 @@ def _needs_of_task(case: Case, command: _NamesTask, _: Facts) -> list[Fact[Any]]
     return [StoredTaskStatus(command.task_id)]
 
 
+def _needs_of_decision(case: Case, command: ResumeTask, found: Facts) -> list[Fact[Any]]:
+    needed = _needs_of_task(case, command, found)
+    approval = case.draft.before.approval
+    if approval is not None and approval.voters:
+        needed.append(VoterNames(command.request_id, approval.voters))
+    return needed
+
+
 def _needs_of_expiry(case: Case, _command: Expire, _found: Facts) -> list[Fact[Any]]:
     waiting = next_queue(case.draft.before)
     return [] if waiting is None else [QueuedText(waiting[1].message_revision)]
@@ -298,7 +317,7 @@ _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     ReleaseTurn: _needs_nothing,
     Say: _needs_format,
     AddNote: _needs_format,
-    ResumeTask: _needs_of_task,
+    ResumeTask: _needs_of_decision,
     CancelTask: _needs_of_task,
     ClearActiveAgent: _needs_of_clear,
     ReportDegraded: _needs_nothing,

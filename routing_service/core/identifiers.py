@@ -5,6 +5,7 @@ Rule: a value within these bounds fits every storage engine, every error message
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 ID_CHARS_MAX: Final = 128
@@ -24,6 +25,16 @@ ID_PATTERN: Final = rf"\A[{ID_CHARACTERS}]{{1,{ID_CHARS_MAX}}}\Z"
 
 USER_BYTES_MAX: Final = 256
 """Of a user id, which may be any text, as UTF-8."""
+
+UNSEEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e007f]"
+)
+"""What the name of a user or caller must not have: control characters, invisible ones (Unicode's
+category Cf: zero width, direction, tags), line separators, surrogates and noncharacters. With them,
+two different names could look alike."""
 
 LOCALE_CHARS_MAX: Final = 35
 """The longest tag that RFC 5646 promises to be stored whole."""

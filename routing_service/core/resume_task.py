@@ -9,9 +9,9 @@ from routing_service.core import approvals, ownership, resumption
 from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, unknown_task
-from routing_service.core.facts import Facts, StoredTaskStatus
+from routing_service.core.facts import Facts, StoredTaskStatus, VoterNames
 from routing_service.core.handoff_rules import why_unreachable
-from routing_service.core.vocabulary import RouteReason
+from routing_service.core.vocabulary import ApprovalDecision, RouteReason
 
 
 def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
@@ -56,9 +56,10 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
             f'the time to decide request "{paused.request_id}" has passed; it counts as rejected',
             metadata={**metadata, "status": task.status.value},
         )
+    standing = None
     if approval is not None:
-        approvals.check_decider(draft, approval, command)
-        if approvals.is_repeated(approval, command):
+        standing = approvals.check_decider(draft, approval, command, facts.of(VoterNames))
+        if standing.has_approved and command.decision is ApprovalDecision.APPROVE:
             # Its first answer is stored with the vote.
             return Decision(task_id=task.task_id, is_vote=True)
         if not approvals.is_enough(approval, command):
@@ -75,8 +76,8 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
             metadata={"session_id": state.session_id, "agent_id": paused.holder},
         )
     resumption.make_room(draft)
-    if approval is not None:
-        approvals.settle(draft, approval, command)
+    if approval is not None and standing is not None:
+        approvals.settle(draft, approval, command, standing)
     child_id = resumption.resume(
         draft, paused, command.decision, command.child_seed, command.comment
     )

@@ -40,6 +40,7 @@ from routing_service.core.identifiers import (
     TASK_METADATA_ENTRIES_MAX,
     TASK_METADATA_KEY_CHARS_MAX,
     TEXT_BYTES_MAX,
+    UNSEEN,
     URI_CHARS_MAX,
     USER_BYTES_MAX,
 )
@@ -75,14 +76,6 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _LOCALE = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*\Z")
 _CONTENT_TYPE = re.compile(r"[!-.0-~]+/[!-~][ -~]*\Z")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:[^\s\x00-\x1f\x7f]+\Z")
-# Control characters, invisible ones (Unicode's category Cf: zero width, direction, tags), line
-# separators and noncharacters. With them, two different names could look alike.
-_UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
-    "\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff\U000110bd\U000110cd"
-    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
-)
-
 # Unicode's control, format and surrogate characters, and its line and paragraph separators.
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -181,7 +174,7 @@ class FieldChecks:
         """Check a user's id. Another system made it, so it may have any visible characters."""
         if len(value) * 4 > USER_BYTES_MAX and len(value.encode()) > USER_BYTES_MAX:
             self.refuse(field, f"has more than {USER_BYTES_MAX} bytes; use a shorter id")
-        elif _UNSEEN.search(value):
+        elif UNSEEN.search(value):
             self.refuse(
                 field,
                 "has control or invisible characters; send the id that the user signed in with",
@@ -222,7 +215,7 @@ class FieldChecks:
         if len(distinct) > ENTITLEMENTS_MAX:
             self.refuse(field, f"has {len(distinct)} entries; send at most {ENTITLEMENTS_MAX}")
         for value in distinct[:ENTITLEMENTS_MAX]:
-            if not 0 < len(value) <= ENTITLEMENT_CHARS_MAX or _UNSEEN.search(value):
+            if not 0 < len(value) <= ENTITLEMENT_CHARS_MAX or UNSEEN.search(value):
                 self.refuse(
                     field,
                     f"{_quoted(value)} is not 1-{ENTITLEMENT_CHARS_MAX} printable characters",
@@ -241,7 +234,7 @@ class FieldChecks:
         size = 0
         for key, value in values.items():
             size += len(key.encode()) + len(value.encode())
-            if not 0 < len(key) <= TASK_METADATA_KEY_CHARS_MAX or _UNSEEN.search(key):
+            if not 0 < len(key) <= TASK_METADATA_KEY_CHARS_MAX or UNSEEN.search(key):
                 self.refuse(
                     field,
                     f"key {_quoted(key)} is not 1-{TASK_METADATA_KEY_CHARS_MAX} printable "

@@ -30,7 +30,8 @@ _log = structlog.get_logger(__name__)
 class WaitingApproval(msgspec.Struct, frozen=True):
     """A request that waits for an approval, and what its agent wrote.
 
-    state: the session as it is seen from the task that waits.
+    state: the session as it is seen from the task that waits. voters: the hashes of all names of
+    those who have approved.
     """
 
     key: SessionKey
@@ -38,6 +39,7 @@ class WaitingApproval(msgspec.Struct, frozen=True):
     state: SessionState
     paused: OpenTurn
     pending: PendingApproval
+    voters: frozenset[str]
 
     @property
     def approval(self) -> Approval | None:
@@ -45,8 +47,9 @@ class WaitingApproval(msgspec.Struct, frozen=True):
         return self.state.approval
 
 
-Wanted = Callable[[SessionState, OpenTurn], bool]
-"""Says of a paused session whether its request is wanted, before what the agent wrote is read."""
+Wanted = Callable[[SessionState, OpenTurn, frozenset[str]], bool]
+"""Says of a paused session whether its request is wanted, before what the agent wrote is read. The
+last argument: as voters of WaitingApproval."""
 
 
 class ApprovalReads:
@@ -103,13 +106,16 @@ class ApprovalReads:
                 assert state is not None
                 paused = state.paused
                 assert paused is not None
-                if self._has_expired(state) or not wanted(state, paused):
+                if self._has_expired(state):
+                    return None
+                voters = await self._reads.voter_names(key, state)
+                if not wanted(state, paused, voters):
                     return None
                 pending = await self._reads.pending_approval(key, paused)
         except (StoreCorrupt, SchemaTooNew) as error:
             _log.warning("approval_not_read", session_id=entry.session_id, error=str(error))
             return None
-        return WaitingApproval(key, entry, state, paused, pending)
+        return WaitingApproval(key, entry, state, paused, pending, voters)
 
     async def votes(self, tenant: str, entry: QueueEntry) -> int | None:
         """Return how many people have approved a request; None = it waits no longer.
@@ -118,7 +124,7 @@ class ApprovalReads:
         """
         votes: list[int] = []
 
-        def note(state: SessionState, _paused: OpenTurn) -> bool:
+        def note(state: SessionState, _paused: OpenTurn, _voters: frozenset[str]) -> bool:
             votes.append(len(state.approval.voters) if state.approval else 0)
             return False
 

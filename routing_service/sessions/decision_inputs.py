@@ -28,6 +28,7 @@ from routing_service.core.facts import (
     StoredTaskStatus,
     StoreFormat,
     TopicVerdict,
+    VoterNames,
     WasAsked,
     facts_needed,
 )
@@ -81,6 +82,7 @@ class DecisionInputs:
             QueuedText: self._queued_text,
             StoreFormat: self._store_format,
             TopicVerdict: self._topic_verdict,
+            VoterNames: self._voter_names,
         }
 
     async def find(self, call: Call, hot: HotSession, case: Case, needed: list[Fact[Any]]) -> Facts:
@@ -107,6 +109,9 @@ class DecisionInputs:
         if row.session_id != key.session_id:
             raise task_of_another(asking.call, fact.task_id, row.session_id, row)
         return row.status
+
+    async def _voter_names(self, asking: Inquirer, fact: VoterNames) -> frozenset[str]:
+        return await self._turns.voter_names(asking.call.key, fact.request_id, fact.voters)
 
     async def _past_turn(self, asking: Inquirer, fact: PastTurn) -> KnownTurn | None:
         return await self._turns.find_known_turn(asking.call.key, fact.request_id)

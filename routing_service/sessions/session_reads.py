@@ -15,7 +15,7 @@ from routing_service.core.access import Access, owner_mismatch
 from routing_service.core.commands import ConsultPlan, DispatchPlan, HandoffPlan, ResumePlan
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.route_message import hinted_candidates
-from routing_service.core.session import OpenTurn
+from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason
 from routing_service.sessions.calls import PendingApproval
 from routing_service.sessions.turn_history import COMPLETE_TURN, TurnHistory
@@ -139,6 +139,13 @@ class SessionReads:
             elif isinstance(event, ev.ApprovalRequested):
                 found = replace(found, fields=event.fields)
         return found
+
+    async def voter_names(self, key: SessionKey, state: SessionState) -> frozenset[str]:
+        """Return the hashes of all names of those who approved what a session waits for."""
+        approval, paused = state.approval, state.paused
+        if approval is None or paused is None or not approval.voters:
+            return frozenset()  # Nearly always.
+        return await self._turns.voter_names(key, paused.request_id, approval.voters)
 
     async def list_tasks(
         self, key: SessionKey, after: TaskCursor, count: int, task_id: str = ""

@@ -21,6 +21,7 @@ from routing_service.storage.store import INT_MAX, Change, SessionKey, Store
 
 COMPLETE_TURN: Final = "CompleteTurn"
 ROUTE: Final = "Route"
+RESUME_TASK: Final = "ResumeTask"
 
 BATCH_CHANGES: Final = 100
 """Changes per read: a page of 50 turns with its answers, in one round trip."""
@@ -250,6 +251,21 @@ class TurnHistory:
                 if isinstance(event, NoteAdded)
             ]
         return found
+
+    async def voter_names(
+        self, key: SessionKey, request_id: str, voters: Iterable[str]
+    ) -> frozenset[str]:
+        """Return the hashes of all names of those who approved a request. voters: as in Approval.
+
+        The state has one name of each; the change that holds a vote has the others.
+        """
+        names = set(voters)
+        for voter in tuple(names):
+            change = await self._store.find_request(key, RESUME_TASK, request_id, voter)
+            for event in decode_events(change.events) if change else ():
+                if isinstance(event, ev.ApprovalVoted):
+                    names.update(event.other_names)
+        return frozenset(names)
 
     async def _find_child(self, key: SessionKey, request_id: str) -> KnownTurn | None:
         # A handoff, a resumption, or a suggestion accepted by a handoff, which opened a turn.

@@ -146,7 +146,7 @@ async def test_one_rejection_is_enough(tmp_path):
         bea = signed(service, "approve", user="bea")
         await bea("ResumeTask", decision("s", paused))
         rejected = await bea("ResumeTask", decision("s", paused, REJECT))
-        assert (rejected.decisions, rejected.decisions_needed) == (2, 3)
+        assert (rejected.decisions, rejected.decisions_needed) == (1, 3)
         status = await signed(service, "admin")("Status", pb.StatusRequest(session_id="s"))
         assert status.open_requests[0].resume.decision == REJECT
 

@@ -198,6 +198,8 @@ def said() -> dict[str, str]:
         "sub a number": {"sub": 5},
         "sub with a line end": {"sub": "ana\nadmin"},
         "sub with half a character": {"sub": "ana\ud800"},
+        "sub with a space of no width": {"sub": "ana\u200b"},
+        "sub with a change of direction": {"sub": "\u202eana"},
         "sub of 300 bytes": {"sub": "a" * 300},
         "an ID token by nonce": {"nonce": "n-0S6"},
         "an ID token by at_hash": {"at_hash": "MTIz"},

@@ -19,6 +19,7 @@ from routing_service.core.commands import (
     Command,
     Complete,
     CompleteTurn,
+    Decider,
     Decision,
     Expire,
     Fail,
@@ -328,8 +329,9 @@ class TaskTalk:
             turn = tape.pick(paused)
             decision = tape.pick(tuple(ApprovalDecision))
             seed = self.chat.fresh_id()
-            decider = tape.pick(VOTERS)
-            command = ResumeTask(turn.request_id, turn.task_id, decision, seed, decider=decider)
+            name = tape.pick(VOTERS)
+            person = Decider(name, frozenset({name}), is_person=True)
+            command = ResumeTask(turn.request_id, turn.task_id, decision, seed, decider=person)
             self._do(command, status=self.statuses[turn.task_id])
 
     def _claim(self, tape: Tape) -> None:

@@ -23,6 +23,7 @@ from routing_service.core.commands import (
     Command,
     Complete,
     CompleteTurn,
+    Decider,
     Erase,
     Expire,
     Fail,
@@ -282,7 +283,8 @@ def vote(decider: str, decision: ApprovalDecision) -> Letter:
         if state.paused is None:
             return None
         paused = state.paused
-        return ResumeTask(paused.request_id, paused.task_id, decision, ids(), decider=decider)
+        person = Decider(decider, frozenset({decider}), is_person=True)
+        return ResumeTask(paused.request_id, paused.task_id, decision, ids(), decider=person)
 
     return f"{decider} decides: {decision.value}", command
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 from typing import Final, assert_never
 
 from agent_routing.v1 import routing_service_pb2 as pb
+from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import approvals
 from routing_service.core.errors import store_too_old
 from routing_service.core.registry import ROLE_PREFIX
 from routing_service.core.session import OpenTurn, SessionState
-from routing_service.core.task_fold import voter_hash
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
 from routing_service.rpc.page_tokens import PAGE_BYTES_MAX, entry_in, entry_token
@@ -125,7 +125,7 @@ class ApprovalCalls:
         agent_id = registry.resolve(request.agent_id) or request.agent_id
         role, mine = request.role, request.mine
 
-        def wanted(state: SessionState, paused: OpenTurn) -> bool:
+        def wanted(state: SessionState, paused: OpenTurn, voters: frozenset[str]) -> bool:
             approval = state.approval
             if agent_id and paused.holder != agent_id:
                 return False
@@ -133,7 +133,8 @@ class ApprovalCalls:
                 return False
             if not mine:
                 return True
-            return _may_decide(state, caller) and not _has_approved(state, paused, caller)
+            found = _standing(state, paused, voters, caller)
+            return not (found.why_not or found.has_approved)
 
         return wanted
 
@@ -151,12 +152,13 @@ class ApprovalCalls:
     def _waiting_out(self, waiting: WaitingApproval, caller: Caller) -> pb.WaitingApproval:
         state = waiting.state
         cards = self._cards.of(self._handler.registry)
+        found = _standing(state, waiting.paused, waiting.voters, caller)
         return pb.WaitingApproval(
             session_id=waiting.key.session_id,
             user_id=state.owner,
             approval=pending_out(state, waiting.paused, waiting.pending, cards),
-            may_decide=_may_decide(state, caller),
-            has_approved=_has_approved(state, waiting.paused, caller),
+            may_decide=not found.why_not,
+            has_approved=found.has_approved,
         )
 
 
@@ -183,21 +185,15 @@ def pending_out(
     return made
 
 
-def _may_decide(state: SessionState, caller: Caller) -> bool:
-    """Say whether an approval's rule lets the caller decide, in its own name."""
+def _standing(
+    state: SessionState, paused: OpenTurn, voters: frozenset[str], caller: Caller
+) -> approvals.Standing:
+    """Return what a caller may do about a request in its own name."""
     approval = state.approval
     if approval is None:
-        return True
-    return not approvals.why_not_decider(
-        approval, state.owner, caller.subject, caller.user, caller.roles
-    )
-
-
-def _has_approved(state: SessionState, paused: OpenTurn, caller: Caller) -> bool:
-    approval = state.approval
-    if approval is None or not approval.voters:
-        return False
-    return voter_hash(paused.request_id, caller.subject) in approval.voters
+        return approvals.Standing("", has_approved=False)
+    decider = rights.decider_of(caller, "")
+    return approvals.standing(approval, state.owner, paused.request_id, decider, voters)
 
 
 def _beat_out(*, is_complete: bool) -> bytes:

@@ -207,9 +207,7 @@ class HandoffCalls:
             decision=decisions[request.decision],
             child_seed=self._new_id(),
             comment=request.comment,
-            decider=caller.subject,
-            roles=caller.roles,
-            user_id=access.user_id,
+            decider=rights.decider_of(caller, access.user_id),
         )
         call = Call(
             key=SessionKey(caller.tenant, session_id),

@@ -77,6 +77,8 @@ agents = ["a b"]
         ("caller = [5]", "not a list of tables"),
         ('[[caller]]\ncertificate = "cn:x"\nagents = ["a b"]', "agents is not valid"),
         ('[[caller]]\ncertificate = "cn:x"\nuser = "a\\nb"', "user is not valid"),
+        ('[[caller]]\ncertificate = "cn:x"\nuser = "a\u200bb"', "user is not valid"),
+        ('[[caller]]\ncertificate = "cn:x\u202e"', "certificate is not valid"),
         ('[[caller]]\ncertificate = "cn:x"\nuser = 5', "user is not valid"),
         ("#" * (CALLERS_BYTES_MAX + 1), "longer than"),
     ],
