@@ -24,7 +24,6 @@ AGENTS_MAX: Final = 1000
 
 _AGENT_ROLE: Final = f"{AGENT}:"
 _AGENT_ID: Final = re.compile(ID_PATTERN)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def has_unseen_characters(text: str) -> bool:
@@ -91,7 +90,7 @@ def entitlements(value: Any, claim: str) -> tuple[str, ...]:
     found = sorted(set(words(value, claim)))
     if (
         len(found) > ENTITLEMENTS_MAX
-        or any(len(word) > ENTITLEMENT_CHARS_MAX or _CONTROL.search(word) for word in found)
+        or any(len(word) > ENTITLEMENT_CHARS_MAX or UNSEEN.search(word) for word in found)
         or sum(len(word.encode()) for word in found) > ENTITLEMENTS_BYTES_MAX
     ):
         raise SignInRefused(f"bad_{claim}")
