@@ -192,14 +192,17 @@ def as_person(caller: Caller, method: str, user_id: str, agent_id: str) -> Acces
     return as_agent(caller, method, user_id, agent_id)
 
 
-def sees_inbox_texts(caller: Caller, agent_id: str) -> bool:
-    """Say whether a reader of an inbox gets the users' texts: not an operator as such."""
+def is_runtime_of(caller: Caller, agent_id: str) -> bool:
+    """Say whether a caller runs an agent: it writes its words, and reads what is for it.
+
+    An operator as such does neither. agent_id: an id, not an alias.
+    """
     return not caller.signed_in or (AGENT in caller.scopes and caller.speaks_for(agent_id))
 
 
 def reads_notes(caller: Caller, agent_id: str) -> bool:
     """Say whether a reader of notes gets their texts. agent_id: "" = as an operator."""
-    return reads_texts(caller) or bool(agent_id and sees_inbox_texts(caller, agent_id))
+    return reads_texts(caller) or bool(agent_id and is_runtime_of(caller, agent_id))
 
 
 def is_operator(caller: Caller) -> bool:
@@ -263,9 +266,7 @@ def check_clear(
 
 def sees_steps(caller: Caller, agent_id: str) -> bool:
     """Say whether a caller sees input and output of the steps that an agent reports."""
-    if not caller.signed_in or ADMIN in caller.scopes:
-        return True
-    return AGENT in caller.scopes and caller.speaks_for(agent_id)
+    return ADMIN in caller.scopes or is_runtime_of(caller, agent_id)
 
 
 def hears_agent(access: Access, agent_id: str) -> bool:

@@ -390,7 +390,8 @@ class ReportDegraded(msgspec.Struct, frozen=True):
     """A turn that a client decided alone while the service was away.
 
     agent_id: who got the message. user_text, user_items: the message. text, items: the answer.
-    decided_us: when, 0 = unknown. is_checked: nothing moved the session since the client knew it.
+    by_agent: the caller speaks for the agent; otherwise the answer is left out. decided_us: when,
+    0 = unknown. is_checked: nothing moved the session since the client knew it.
     """
 
     request_id: str
@@ -399,6 +400,7 @@ class ReportDegraded(msgspec.Struct, frozen=True):
     user_items: tuple[Item, ...] = ()
     text: str = ""
     items: tuple[Item, ...] = ()
+    by_agent: bool = False
     decided_us: int = 0
     is_checked: bool = False
     profile: Profile = NO_PROFILE

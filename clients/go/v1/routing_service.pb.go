@@ -3836,11 +3836,13 @@ type DegradedTurn struct {
 	Text string `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
 	// What came with the message. As in Route.
 	Items []*Item `protobuf:"bytes,6,rep,name=items,proto3" json:"items,omitempty"`
-	// The agent's answer, as the user saw it. Empty: there is none yet. At most 32 KiB.
+	// The agent's answer, as the user saw it. Empty: there is none yet. At most 32 KiB. From a caller
+	// that may not speak for agent_id, and for an agent of people, it is left out: see answer_left_out.
 	AgentText string `protobuf:"bytes,7,opt,name=agent_text,json=agentText,proto3" json:"agent_text,omitempty"`
-	// What came with the answer. As in CompleteTurn.
+	// What came with the answer. As in CompleteTurn, and left out with agent_text.
 	AgentItems []*Item `protobuf:"bytes,8,rep,name=agent_items,json=agentItems,proto3" json:"agent_items,omitempty"`
-	// When it happened. Unset: now.
+	// When it happened: within the 24 hours before the report. Another time is not kept, and the turn
+	// gets the time of the report, which detail says. Unset: now.
 	DecideTime *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=decide_time,json=decideTime,proto3" json:"decide_time,omitempty"`
 	// The last revision of the session that the client knew; 0: the session is new. The turn is a
 	// conflict if the session was moved after it. Unset: it is a conflict if the conversation is with
@@ -4025,8 +4027,11 @@ type DegradedTurnResult struct {
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Whether it was stored.
 	Status DegradedTurnStatus `protobuf:"varint,4,opt,name=status,proto3,enum=agent_routing.v1.DegradedTurnStatus" json:"status,omitempty"`
-	// Why it is a conflict, for people. Empty if it was stored.
-	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	// Why it is a conflict, or what was not kept of it, for people. Empty if all of it was stored.
+	Detail string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	// The agent's answer was not stored: the caller may not speak for the agent, or the agent is
+	// people. The user's message was.
+	AnswerLeftOut bool `protobuf:"varint,6,opt,name=answer_left_out,json=answerLeftOut,proto3" json:"answer_left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4094,6 +4099,13 @@ func (x *DegradedTurnResult) GetDetail() string {
 		return x.Detail
 	}
 	return ""
+}
+
+func (x *DegradedTurnResult) GetAnswerLeftOut() bool {
+	if x != nil {
+		return x.AnswerLeftOut
+	}
+	return false
 }
 
 // Asks for the changes of a session.
@@ -7144,7 +7156,7 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"\achannel\x18\f \x01(\tR\achannelB\x10\n" +
 	"\x0e_base_revision\"X\n" +
 	"\x16ReportDegradedResponse\x12>\n" +
-	"\aresults\x18\x01 \x03(\v2$.agent_routing.v1.DegradedTurnResultR\aresults\"\xc4\x01\n" +
+	"\aresults\x18\x01 \x03(\v2$.agent_routing.v1.DegradedTurnResultR\aresults\"\xec\x01\n" +
 	"\x12DegradedTurnResult\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x1d\n" +
@@ -7152,7 +7164,8 @@ const file_agent_routing_v1_routing_service_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x03R\brevision\x12<\n" +
 	"\x06status\x18\x04 \x01(\x0e2$.agent_routing.v1.DegradedTurnStatusR\x06status\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xa9\x02\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\x12&\n" +
+	"\x0fanswer_left_out\x18\x06 \x01(\bR\ranswerLeftOut\"\xa9\x02\n" +
 	"\x13WatchSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x17\n" +

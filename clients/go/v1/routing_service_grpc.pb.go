@@ -110,7 +110,9 @@ type RoutingServiceClient interface {
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored
 	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
 	// has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
-	// gets the same answer, so after a lost answer send all turns again.
+	// gets the same answer, so after a lost answer send all turns again. In the history such a turn has
+	// the reason ROUTE_REASON_DEGRADED. An agent's answer is kept only if the caller speaks for the
+	// agent (scope agent), and never if the agent is people.
 	ReportDegraded(ctx context.Context, in *ReportDegradedRequest, opts ...grpc.CallOption) (*ReportDegradedResponse, error)
 	// Lists the tasks of a session, oldest first, or one task by its id alone.
 	ListTasks(ctx context.Context, in *ListTasksRequest, opts ...grpc.CallOption) (*ListTasksResponse, error)
@@ -493,7 +495,9 @@ type RoutingServiceServer interface {
 	// Reports what a client decided alone while the service could not be reached. Each turn is stored
 	// in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
 	// has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
-	// gets the same answer, so after a lost answer send all turns again.
+	// gets the same answer, so after a lost answer send all turns again. In the history such a turn has
+	// the reason ROUTE_REASON_DEGRADED. An agent's answer is kept only if the caller speaks for the
+	// agent (scope agent), and never if the agent is people.
 	ReportDegraded(context.Context, *ReportDegradedRequest) (*ReportDegradedResponse, error)
 	// Lists the tasks of a session, oldest first, or one task by its id alone.
 	ListTasks(context.Context, *ListTasksRequest) (*ListTasksResponse, error)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
+from routing_service.core import events as ev
 from routing_service.core.access import Access
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.events import Profile
@@ -98,9 +101,11 @@ class DegradedTurnCalls:
                 # A turn that was stored before gets its first answer, whatever happened since.
                 expected_revision=-1 if detail else expected,
             )
-            command = _command(caller, turn, access, request_id, is_checked=expected is not None)
+            command = self._command(
+                caller, turn, access, request_id, is_checked=expected is not None
+            )
             try:
-                handled = await self._handler.handle(call, command, _answer)
+                handled = await self._handler.handle(call, command, partial(_answer, turn))
             except RoutingError as error:
                 if error.reason not in _CONFLICTS:
                     raise
@@ -115,6 +120,34 @@ class DegradedTurnCalls:
             request_id=request_id,
             status=pb.DEGRADED_TURN_STATUS_CONFLICT,
             detail=detail,
+        )
+
+    def _command(
+        self,
+        caller: Caller,
+        turn: pb.DegradedTurn,
+        access: Access,
+        request_id: str,
+        *,
+        is_checked: bool,
+    ) -> cmd.ReportDegraded:
+        agent_id = self._handler.registry.resolve(turn.agent_id) or turn.agent_id
+        return cmd.ReportDegraded(
+            request_id=request_id,
+            agent_id=turn.agent_id,
+            user_text=turn.text,
+            user_items=pm.items_in(turn.items),
+            text=turn.agent_text,
+            items=pm.items_in(turn.agent_items),
+            by_agent=rights.is_runtime_of(caller, agent_id),
+            decided_us=pm.time_us(turn.decide_time) if turn.HasField("decide_time") else 0,
+            is_checked=is_checked,
+            profile=Profile(
+                user_id=access.user_id,
+                locale=turn.locale,
+                channel=turn.channel,
+                entitlements=rights.entitlements_of(caller, access.user_id, ()),
+            ),
         )
 
 
@@ -140,32 +173,22 @@ def _check(request: pb.ReportDegradedRequest, registry: Registry) -> None:
     checks.done()
 
 
-def _command(
-    caller: Caller, turn: pb.DegradedTurn, access: Access, request_id: str, *, is_checked: bool
-) -> cmd.ReportDegraded:
-    return cmd.ReportDegraded(
-        request_id=request_id,
-        agent_id=turn.agent_id,
-        user_text=turn.text,
-        user_items=pm.items_in(turn.items),
-        text=turn.agent_text,
-        items=pm.items_in(turn.agent_items),
-        decided_us=pm.time_us(turn.decide_time) if turn.HasField("decide_time") else 0,
-        is_checked=is_checked,
-        profile=Profile(
-            user_id=access.user_id,
-            locale=turn.locale,
-            channel=turn.channel,
-            entitlements=rights.entitlements_of(caller, access.user_id, ()),
-        ),
-    )
-
-
-def _answer(made: Made) -> Answer:
+def _answer(turn: pb.DegradedTurn, made: Made) -> Answer:
     response = pb.DegradedTurnResult(
         session_id=made.call.key.session_id,
         request_id=made.call.request_id,
         revision=made.revision,
         status=pb.DEGRADED_TURN_STATUS_STORED,
     )
+    stored = next(e for e in made.decided.decision.events if isinstance(e, ev.TurnCompleted))
+    details: list[str] = []
+    if (turn.agent_text or turn.agent_items) and not (stored.text or stored.items):
+        response.answer_left_out = True
+        is_person = stored.agent_id in made.registry.people
+        why = "is people" if is_person else "is not one that this credential speaks for"
+        details.append(f'the answer was left out: agent "{stored.agent_id}" {why}')
+    if turn.HasField("decide_time") and not stored.decided_us:
+        given = datetime.fromtimestamp(turn.decide_time.seconds, UTC).isoformat()
+        details.append(f"decide_time {given} is not within the last 24 hours, so it is now")
+    response.detail = "; ".join(details)
     return Answer(response.SerializeToString())

@@ -69,7 +69,7 @@ class PeopleCalls:
         agent_id = registry.resolve(request.agent_id) or request.agent_id
         rights.as_person(caller, "ListWaiting", "", agent_id)
         record.tenant, record.agent_id = caller.tenant, agent_id
-        with_texts = rights.sees_inbox_texts(caller, agent_id)
+        with_texts = rights.is_runtime_of(caller, agent_id)
         after = entry_in(request.page_token, agent_id)
         count = request.page_size or INBOX_PAGE_DEFAULT
         response = pb.ListWaitingResponse()

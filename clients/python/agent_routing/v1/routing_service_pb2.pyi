@@ -2066,7 +2066,9 @@ class DegradedTurn(google.protobuf.message.Message):
     text: builtins.str
     """The user's message. At most 32 KiB."""
     agent_text: builtins.str
-    """The agent's answer, as the user saw it. Empty: there is none yet. At most 32 KiB."""
+    """The agent's answer, as the user saw it. Empty: there is none yet. At most 32 KiB. From a caller
+    that may not speak for agent_id, and for an agent of people, it is left out: see answer_left_out.
+    """
     base_revision: builtins.int
     """The last revision of the session that the client knew; 0: the session is new. The turn is a
     conflict if the session was moved after it. Unset: it is a conflict if the conversation is with
@@ -2082,11 +2084,13 @@ class DegradedTurn(google.protobuf.message.Message):
 
     @property
     def agent_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
-        """What came with the answer. As in CompleteTurn."""
+        """What came with the answer. As in CompleteTurn, and left out with agent_text."""
 
     @property
     def decide_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it happened. Unset: now."""
+        """When it happened: within the 24 hours before the report. Another time is not kept, and the turn
+        gets the time of the report, which detail says. Unset: now.
+        """
 
     def __init__(
         self,
@@ -2141,6 +2145,7 @@ class DegradedTurnResult(google.protobuf.message.Message):
     REVISION_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
+    ANSWER_LEFT_OUT_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     """The session, also if the service made its id."""
     request_id: builtins.str
@@ -2150,7 +2155,11 @@ class DegradedTurnResult(google.protobuf.message.Message):
     status: Global___DegradedTurnStatus.ValueType
     """Whether it was stored."""
     detail: builtins.str
-    """Why it is a conflict, for people. Empty if it was stored."""
+    """Why it is a conflict, or what was not kept of it, for people. Empty if all of it was stored."""
+    answer_left_out: builtins.bool
+    """The agent's answer was not stored: the caller may not speak for the agent, or the agent is
+    people. The user's message was.
+    """
     def __init__(
         self,
         *,
@@ -2159,8 +2168,9 @@ class DegradedTurnResult(google.protobuf.message.Message):
         revision: builtins.int = ...,
         status: Global___DegradedTurnStatus.ValueType = ...,
         detail: builtins.str = ...,
+        answer_left_out: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["detail", b"detail", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "status", b"status"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer_left_out", b"answer_left_out", "detail", b"detail", "request_id", b"request_id", "revision", b"revision", "session_id", b"session_id", "status", b"status"]) -> None: ...
 
 Global___DegradedTurnResult: typing_extensions.TypeAlias = DegradedTurnResult
 

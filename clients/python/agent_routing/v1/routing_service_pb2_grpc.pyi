@@ -640,7 +640,9 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     """Reports what a client decided alone while the service could not be reached. Each turn is stored
     in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
     has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
-    gets the same answer, so after a lost answer send all turns again.
+    gets the same answer, so after a lost answer send all turns again. In the history such a turn has
+    the reason ROUTE_REASON_DEGRADED. An agent's answer is kept only if the caller speaks for the
+    agent (scope agent), and never if the agent is people.
     """
 
     ListTasks: _RoutingServiceListTasksType
@@ -932,7 +934,9 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         """Reports what a client decided alone while the service could not be reached. Each turn is stored
         in its session's history, or is a conflict. Nothing that is reported moves the conversation: who
         has it stays as the service knows it. A turn is stored once: a repeat with the same request_id
-        gets the same answer, so after a lost answer send all turns again.
+        gets the same answer, so after a lost answer send all turns again. In the history such a turn has
+        the reason ROUTE_REASON_DEGRADED. An agent's answer is kept only if the caller speaks for the
+        agent (scope agent), and never if the agent is people.
         """
 
     @abc.abstractmethod
