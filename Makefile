@@ -1,7 +1,7 @@
 # What a newcomer and the automation type. `make` alone lists it.
 #
 # Needs Python 3.11 or newer with pip, and make. Everything else is installed into .venv, at the
-# versions of requirements/constraints.txt. Another interpreter: make install PYTHON=python3.13
+# versions of scripts/requirements/constraints.txt. Another interpreter: make install PYTHON=python3.13
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -32,7 +32,7 @@ help: ## list these targets
 install: $(INSTALLED) ## make .venv: all distributions, editable, and the tools
 
 # Repeated only when something it depends on has changed, so that a second `make run` starts at once.
-$(INSTALLED): pyproject.toml clients/python/pyproject.toml topics/pyproject.toml requirements/constraints.txt scripts/install.sh
+$(INSTALLED): pyproject.toml clients/python/pyproject.toml topics/pyproject.toml scripts/requirements/constraints.txt scripts/install.sh
 	@scripts/install.sh "$(VENV)" "$(PYTHON)"
 	@touch $@
 

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Writes requirements/constraints.txt: the newest versions that our bounds allow, all of them, as
+# Writes scripts/requirements/constraints.txt: the newest versions that our bounds allow, all of them, as
 # one environment that can be installed again. Run it to take in new releases, then the tests.
 set -eu
 
-target=requirements/constraints.txt
+target=scripts/requirements/constraints.txt
 python=${1:-.venv/bin/python}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

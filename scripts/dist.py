@@ -36,7 +36,7 @@ ROOT: Final = Path(__file__).parent.parent
 DIST: Final = ROOT / "dist"
 CLIENT: Final = ROOT / "clients" / "python"
 TOPICS: Final = ROOT / "topics"
-CONSTRAINTS: Final = ROOT / "requirements" / "constraints.txt"
+CONSTRAINTS: Final = ROOT / "scripts" / "requirements" / "constraints.txt"
 HATCH: Final = (sys.executable, "-m", "hatchling", "build")
 RUN_S_MAX: Final = 900
 

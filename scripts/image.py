@@ -36,7 +36,7 @@ from scripts.client_packages import version  # noqa: E402 - as above
 from tests import toolchains  # noqa: E402 - as above
 
 SUITE: Final = "bookworm"
-"""Debian 12: its Python is 3.11, with which requirements/constraints.txt was made."""
+"""Debian 12: its Python is 3.11, with which scripts/requirements/constraints.txt was made."""
 
 # grpcio and others are C++.
 RUN_PACKAGES: Final = ("python3", "ca-certificates", "libstdc++6", "tzdata")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the project's environment: a virtual environment with all distributions, editable, and
-# the development tools, at the exact versions of requirements/constraints.txt.
+# the development tools, at the exact versions of scripts/requirements/constraints.txt.
 #
 #   scripts/install.sh VENV [PYTHON]
 #
@@ -10,7 +10,7 @@ set -eu
 
 venv=${1:?usage: scripts/install.sh VENV [PYTHON]}
 wanted=${2:-}
-constraints=requirements/constraints.txt
+constraints=scripts/requirements/constraints.txt
 
 say() { printf '%s\n' "$*"; }
 fail() {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the tests of the agent frameworks' adapters, each in an environment of its own, at the exact
-# versions of requirements/integrations/FRAMEWORK.txt. An environment is made once, and again when
+# versions of scripts/requirements/integrations/FRAMEWORK.txt. An environment is made once, and again when
 # its versions or the client's pyproject.toml have changed.
 #
 #   scripts/integrations.sh VENV [FRAMEWORK...]     VENV: the project's own environment
@@ -11,7 +11,7 @@ set -eu
 
 venv=${1:?usage: scripts/integrations.sh VENV [--newest] [FRAMEWORK...]}
 shift
-pinned=requirements/integrations
+pinned=scripts/requirements/integrations
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
 # Installed with the framework: what runs the tests, and what an adapter's example needs.

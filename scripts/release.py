@@ -45,7 +45,7 @@ PROVENANCE: Final = "provenance.json"
 IMAGE_FOLDER: Final = "image"
 # What builds the files, and at which versions.
 MATERIALS: Final = (
-    "requirements/constraints.txt",
+    "scripts/requirements/constraints.txt",
     "deploy/Dockerfile",
     "clients/typescript/package-lock.json",
     "clients/go/go.sum",
@@ -108,7 +108,8 @@ def release(*, with_image: bool, key: Path | None) -> None:
     for path in signed_files(DIST) if key else ():
         signatures.sign(path, key)
     if not key:
-        print("not signed: give a key, make release key=release.pem (CONTRIBUTING.md)")
+        page = "docs/development/releasing.md"
+        print(f"not signed: give a key, make release key=release.pem ({page})")
     verify(DIST, None)
     for package, name in stand_ins().items():
         print(f"not publishable yet: {package} is the stand-in {name} (scripts/package_names.py)")

@@ -28,7 +28,12 @@ Examples:
   agent-routing docs operations | grep -i backup
 """
 
-_GROUPS: Final = (("", "Pages"), ("how-to", "How to"), ("explanation", "Explanation"))
+_GROUPS: Final = (
+    ("", "Pages"),
+    ("how-to", "How to"),
+    ("explanation", "Explanation"),
+    ("development", "Development"),
+)
 """Folders of pages, and the title over each in the list."""
 
 _FOR_TESTS: Final = re.compile(r"^<!-- test: .*? -->\n", re.MULTILINE)

@@ -29,7 +29,7 @@ def test_every_change_runs_the_one_script():
 
 
 def test_a_tag_runs_scripts_and_targets_that_are_there():
-    """In the order of CONTRIBUTING.md, and it verifies what it built."""
+    """In the order of docs/development/releasing.md, and it verifies what it built."""
     run = commands("release.yaml")
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for command in run:

@@ -220,6 +220,6 @@ def test_pages_of_the_package_index_stand_by_themselves(packages, tmp_path):
     assert len(files) == 6
     said = run(["env/bin/twine", "check", "--strict", *files], tmp_path)
     assert said.count("PASSED") == 6
-    for name in ("PYPI.md", "clients/python/README.md", "topics/README.md"):
+    for name in ("docs/assets/pypi.md", "clients/python/README.md", "topics/README.md"):
         links = re.findall(r"\]\(([^)]+)\)", (ROOT / name).read_text("utf-8"))
         assert [link for link in links if not link.startswith("https://")] == [], name

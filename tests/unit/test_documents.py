@@ -36,6 +36,10 @@ DOCUMENTS = [
     "clients/python/README.md",
     "docs/limits.md",
     "docs/proofs.md",
+    "docs/explanation/architecture.md",
+    "docs/development/dependencies.md",
+    "docs/development/releasing.md",
+    "docs/development/generated-code.md",
 ]
 
 LIMITS = {

@@ -19,7 +19,7 @@ import routing_service
 ROOT = Path(__file__).parents[2]
 SERVICE = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 OWNERS = packages_distributions()
-CONSTRAINTS = "requirements/constraints.txt"
+CONSTRAINTS = "scripts/requirements/constraints.txt"
 # What is not installed beside the tests cannot say which distribution it comes from.
 FRAMEWORKS = {
     "a2a": {"a2a-sdk"},
@@ -61,7 +61,7 @@ def direct_requirements():
 
 def pinned_versions():
     """The constraints, by canonical name; agent frameworks have environments of their own."""
-    files = [*(ROOT / "requirements/integrations").glob("*.txt"), ROOT / CONSTRAINTS]
+    files = [*(ROOT / "scripts/requirements/integrations").glob("*.txt"), ROOT / CONSTRAINTS]
     lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     pins = (line.split("==") for line in lines if line and not line.startswith("#"))
     return {canonicalize_name(name): version for name, version in pins}
@@ -93,7 +93,8 @@ def test_bounds_hold_the_version_that_is_tested(requirement):
 )
 def test_every_dependency_is_explained(name):
     """Reviewers of a new dependency can read the reasons for the others."""
-    table = re.findall(r"^\| (.+?) \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    page = (ROOT / "docs/development/dependencies.md").read_text("utf-8")
+    table = re.findall(r"^\| (.+?) \|", page, re.MULTILINE)
     assert name in {word for cell in table for word in cell.split(", ")}
 
 

@@ -282,7 +282,7 @@ def test_the_bill_has_what_the_wheels_need_at_the_tested_versions(signed):
     listed = {each["name"]: each["version"] for each in bom["components"]}
     constraints = dict(
         line.split("==")
-        for line in (ROOT / "requirements/constraints.txt").read_text("utf-8").splitlines()
+        for line in (ROOT / "scripts/requirements/constraints.txt").read_text("utf-8").splitlines()
         if not line.startswith("#")
     )
     tested = {name.lower().replace("_", "-"): version for name, version in constraints.items()}

@@ -1,4 +1,4 @@
-"""CONTRIBUTING's table tells the truth: a pretend addition needs the files that it names.
+"""The map's table tells the truth: a pretend addition needs the files that it names.
 
 In a copy of the tree the test adds an error reason, a handoff rule, a field of Route and a metric
 by hand, lets the generators run, and runs the tests that compare such things. What refuses is
@@ -19,7 +19,7 @@ from google.protobuf import descriptor_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 
 ROOT = Path(__file__).parents[2]
-TABLE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+TABLE = (ROOT / "docs/explanation/architecture.md").read_text("utf-8")
 COPIED = (
     "routing_service",
     "clients",
