@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest import mock
 
 from agent_routing.v1 import routing_service_pb2 as pb
@@ -24,6 +24,7 @@ from benchmarks.service import REGISTRY
 from benchmarks.story import SPECIALIST, SUPERVISOR, USER_TEXT
 from routing_service.ids import new_uuid7
 from routing_service.server import server as server_module
+from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
 from routing_service.settings.settings import Settings
 from routing_service.telemetry.call_log import CallLog, configure_logging
 from routing_service.telemetry.metrics import Metrics
@@ -148,8 +149,15 @@ def answer_to(dispatch: Any) -> pb.CompleteTurnRequest:
 
 
 @asynccontextmanager
-async def handlers() -> AsyncIterator[tuple[Callable[[str], Handler], Callable[[], object]]]:
-    """Start a server; yield its handlers by method, and a function that writes its log."""
+async def handlers(
+    registry: str = REGISTRY,
+    clock_us: Callable[[], int] = server_module.system_clock_us,
+    bounds: Bounds = DEFAULT_BOUNDS,
+) -> AsyncIterator[tuple[Callable[..., Handler], Callable[[], object]]]:
+    """Start a server; yield its handlers by method, and a function that writes its log.
+
+    registry: the text of its file. clock_us, bounds: as for RoutingServer.start.
+    """
     made: list[Any] = []
     make = server_module.service_handlers
 
@@ -163,19 +171,21 @@ async def handlers() -> AsyncIterator[tuple[Callable[[str], Handler], Callable[[
         open(os.devnull, "w") as nowhere,  # noqa: PTH123, ASYNC230 - the null device blocks nobody
     ):
         agents = Path(folder) / "agents.yaml"
-        agents.write_text(REGISTRY)
+        agents.write_text(registry)
         log = configure_logging("info", "json", nowhere)
         server = await server_module.RoutingServer.start(
             Settings(listen="127.0.0.1:0", agents=str(agents), store="memory://"),
             observer=CallLog(log, Metrics()),
+            clock_us=clock_us,
+            bounds=bounds,
         )
-        (routing, *_) = made[0]
+        by_service = dict(zip(("RoutingService", "AdminService"), made[0], strict=False))
 
-        def handler(method: str) -> Handler:
-            path = f"/agent_routing.v1.RoutingService/{method}"
+        def handler(method: str, service: str = "RoutingService") -> Handler:
+            path = f"/agent_routing.v1.{service}/{method}"
             details = SimpleNamespace(method=path, invocation_metadata=())
-            found: Handler = routing.service(details).unary_unary
-            return found
+            found = by_service[service].service(details)
+            return cast("Handler", found.unary_unary or found.unary_stream)
 
         yield handler, log.writer.flush
         await server.stop(0)

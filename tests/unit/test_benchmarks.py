@@ -7,7 +7,7 @@ import pytest
 
 from agent_routing.v1 import routing_service_pb2
 from benchmarks import __main__ as bench
-from benchmarks import talk, topic_cost, wire
+from benchmarks import talk, topic_cost, transcript, wire
 from benchmarks.figure import QUICK, Figure, median_interval, ratios
 from benchmarks.service import REGISTRY
 from routing_service.registry.file import parse_registry
@@ -137,3 +137,10 @@ def test_servers_that_topics_are_measured_on_differ_in_topics_alone():
     }
     assert len(registries["off"].specialists) == 20
     assert all(each.agents == registries["off"].agents for each in registries.values())
+
+
+async def test_transcript_of_a_seed_is_always_the_same():
+    """Otherwise a difference between two versions would say nothing."""
+    first, second = [await transcript.record(transcript.REGISTRIES[1], range(3)) for _ in range(2)]
+    assert first == second
+    assert sum(" -> StatusCode" not in line for line in first) > len(first) / 2
