@@ -6,7 +6,7 @@ and a test compares the two. core/access.py checks the access against a session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from routing_service.auth.caller import (
@@ -267,6 +267,22 @@ def check_clear(
 def sees_steps(caller: Caller, agent_id: str) -> bool:
     """Say whether a caller sees input and output of the steps that an agent reports."""
     return ADMIN in caller.scopes or is_runtime_of(caller, agent_id)
+
+
+def reads_consult(caller: Caller, user_id: str, consult: Iterable[str]) -> bool:
+    """Say whether a reader gets what one agent asks another: an operator, and the two agents.
+
+    user_id: as the request names it; without sign-in it makes the reader that user. consult: both
+    agents' ids.
+    """
+    if not caller.signed_in:
+        return not user_id
+    return ADMIN in caller.scopes or any(is_runtime_of(caller, agent) for agent in consult)
+
+
+def carries_dispatches(caller: Caller) -> bool:
+    """Say whether a signed-in caller takes dispatches to agents: not with a user's own token."""
+    return not caller.scopes.isdisjoint((AGENT, ACT_AS, ADMIN))
 
 
 def hears_agent(access: Access, agent_id: str) -> bool:

@@ -74,7 +74,8 @@ class HandoffRule:
     def binds(self, attempt: Attempt) -> bool:
         """Say whether this rule counts for the attempt."""
         if attempt.is_home and not self.binds_home:
-            return False
+            # A question to the home agent frees nobody, so only the way home is exempt.
+            return self.binds_steps and attempt.mode is HandoffMode.CONSULT
         if attempt.initiator is Initiator.OPERATOR:
             return self.binds_operator
         return self.initiators is None or attempt.initiator in self.initiators

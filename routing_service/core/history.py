@@ -19,7 +19,13 @@ from msgspec.structs import force_setattr, replace
 from routing_service.core import events as ev
 from routing_service.core.claim_events import MessageSaid
 from routing_service.core.dispatches import dispatched_by
-from routing_service.core.vocabulary import Initiator, OutcomeKind, OutcomeStatus, RouteReason
+from routing_service.core.vocabulary import (
+    HandoffMode,
+    Initiator,
+    OutcomeKind,
+    OutcomeStatus,
+    RouteReason,
+)
 
 _POSITION = attrgetter("position")
 _REQUEST_ID = attrgetter("request_id")
@@ -32,11 +38,13 @@ class TurnRecord(msgspec.Struct, frozen=True):
     position: (revision, place) of the dispatch, which orders the history.
     revision: the change that last changed the record: its answer's, or else its dispatch's.
     message_revision: the change that holds the user's text; has_message: it is filled in.
-    answered_by: a later request, whose answer is for this one too. is_said: the agent said it while
-    a turn went on. outcome None, and none of these: unanswered. parks: its answer paused its task,
-    and the task was parked. size_bytes: about its size in memory and in an answer. shown: the
-    record as bytes for answers, kept by rpc, b"" = not made yet; see keep_shown. heard: the record
-    as topic detection reads it, kept by that. Both are empty again after a change of the record.
+    asker: the agent that asked, if the turn is a question to this one. asks: the agent that this
+    one asked instead of answering. answered_by: a later request, whose answer is for this one too.
+    is_said: the agent said it while a turn went on. outcome None, and none of these: unanswered.
+    parks: its answer paused its task, and the task was parked. size_bytes: about its size in memory
+    and in an answer. shown: the record as bytes for answers, kept by rpc, b"" = not made yet; see
+    keep_shown. heard: the record as topic detection reads it, kept by that. Both are empty again
+    after a change of the record.
     """
 
     position: tuple[int, int]
@@ -60,6 +68,8 @@ class TurnRecord(msgspec.Struct, frozen=True):
     handoff_message: str = ""
     complete_us: int | None = None
     is_abandoned: bool = False
+    asker: str = ""
+    asks: str = ""
     answered_by: str = ""
     is_said: bool = False
     parks: bool = False
@@ -89,6 +99,22 @@ class TurnRecord(msgspec.Struct, frozen=True):
             + _size(event.text, event.items)
             + _utf8_bytes(event.message),
         )
+
+    @property
+    def consult(self) -> tuple[str, str] | None:
+        """The agent that asks and the one that is asked, if the turn has text of a consult."""
+        if self.asker:
+            return self.asker, self.agent_id
+        return (self.agent_id, self.asks) if self.asks else None
+
+    def without_consult(self) -> TurnRecord:
+        """Return the record for those who are neither of the two agents.
+
+        The agent that asks may have said something to the user; that stays.
+        """
+        if self.asks:
+            return changed(self, handoff_message="")
+        return changed(self, agent_text="", agent_items=(), steps=(), handoff_message="")
 
     def keep_shown(self, shown: bytes) -> None:
         """Keep the record's bytes. They are derived from it, so a frozen record may keep them."""
@@ -222,6 +248,10 @@ class HistoryFold:
         if known is not None:
             # It gets the request a second time; its place in the history is the later one.
             self._take((request_id, event.to_agent))
+        is_consult = event.mode is HandoffMode.CONSULT
+        asking = self._records.get((event.turn_request_id, event.from_agent))
+        if is_consult and asking is not None:
+            self._put(changed(asking, asks=event.to_agent))
         self._go_on(
             event,
             position,
@@ -229,6 +259,7 @@ class HistoryFold:
             parent_request_id=event.turn_request_id if event.child_request_id else "",
             from_agent_id=event.from_agent,
             reason=event.route_reason,
+            asker=event.from_agent if is_consult else "",
         )
 
     def _resumed(self, event: ev.TaskResumed, position: tuple[int, int], now_us: int) -> None:
@@ -250,6 +281,7 @@ class HistoryFold:
         parent_request_id: str,
         from_agent_id: str,
         reason: RouteReason,
+        asker: str = "",
     ) -> None:
         """Add the turn of an agent with which an earlier message goes on."""
         sent = dispatched_by(event)
@@ -267,6 +299,7 @@ class HistoryFold:
                 parent_request_id=parent_request_id,
                 from_agent_id=from_agent_id,
                 reason=reason,
+                asker=asker,
                 has_message=message is not None,
                 user_text=message.text if message else "",
                 user_items=message.items if message else (),

@@ -80,10 +80,10 @@ def effective_mode(
     state: SessionState, registry: Registry, source: str, target: Agent, asked: HandoffMode
 ) -> HandoffMode:
     """Return what a handoff really does. asked: the mode that the caller asked for."""
-    if target.agent_id == registry.home_agent_id:
-        return HandoffMode.TRANSFER
     if asked is HandoffMode.CONSULT:
         return HandoffMode.CONSULT
+    if target.agent_id == registry.home_agent_id:
+        return HandoffMode.TRANSFER
     if state.stack and source == state.active_id and target.agent_id == state.stack[-1].agent_id:
         return HandoffMode.RETURN
     if asked is not HandoffMode.INTERLUDE and not target.receives_as_interlude:

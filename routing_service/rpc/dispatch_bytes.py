@@ -10,6 +10,8 @@ from operator import attrgetter
 from typing import Final
 
 from agent_routing.v1 import dispatch_pb2
+from routing_service.auth import rights
+from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
 from routing_service.core.history import TurnRecord
 from routing_service.rpc import proto_mapping as pm
@@ -63,10 +65,11 @@ def answer_with(head: bytes, key: bytes, dispatch: bytes) -> Answer:
     return Answer(head + framed(key, dispatch), head, dispatch)
 
 
-def whole_answer(key: bytes, handled: Handled, record: CallRecord) -> bytes:
+def whole_answer(key: bytes, handled: Handled, record: CallRecord, caller: Caller) -> bytes:
     """Return an answer to send: the stored one with the user's text, history and trace.
 
-    key: the wire key of the answer's dispatch.
+    key: the wire key of the answer's dispatch. What agents asked each other is only for callers
+    that take dispatches to agents.
     """
     answer, message, history = handled.answer, handled.message, handled.history
     more = b""
@@ -80,6 +83,8 @@ def whole_answer(key: bytes, handled: Handled, record: CallRecord) -> bytes:
             more = said.SerializeToString()
         elif message.text:
             more = framed(_TEXT, message.text.encode())
+    if history and caller.signed_in and not rights.carries_dispatches(caller):
+        history = tuple(turn.without_consult() if turn.consult else turn for turn in history)
     if history:
         turns = list(map(_SERIALISED, history))
         while b"" in turns:  # Nearly always one: the turn before.

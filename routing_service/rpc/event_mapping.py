@@ -6,7 +6,7 @@ They hold no message texts. A change is sent whole, or not at all if it has no p
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, assert_never
 
 from msgspec.structs import replace
@@ -98,6 +98,13 @@ _FOREGROUND_CAUSES: Final = {
 }
 
 
+Consult = tuple[str, str]
+"""The agent that asks and the one that is asked, or the other way round."""
+
+ConsultRead = Callable[[Consult], bool]
+"""Says whether a reader gets what one agent asks another."""
+
+
 def no_steps(_agent_id: str) -> bool | None:
     """Leave reported steps out."""
     return None
@@ -113,8 +120,11 @@ class ChangeMapper:
 
     def __init__(self) -> None:
         """Start empty."""
-        # The key has the change's time: a session may be purged, and its id used again.
-        self._bytes: OrderedDict[tuple[SessionKey, int, int], bytes] = OrderedDict()
+        # The key has the change's time: a session may be purged, and its id used again. Each change
+        # is there as it is, with the consult in it, and without what one agent asked another.
+        self._bytes: OrderedDict[
+            tuple[SessionKey, int, int], tuple[bytes, Consult | None, bytes]
+        ] = OrderedDict()
 
     def change_bytes(
         self,
@@ -123,12 +133,14 @@ class ChangeMapper:
         cards: AgentCards,
         steps: StepsSeen = no_steps,
         *,
+        reads_consult: ConsultRead,
         with_notes: bool = False,
     ) -> bytes:
         """Return a change serialised; empty if it has no public event.
 
         steps: what the watcher may see of reported steps; their changes are mapped for each.
-        with_notes: the watcher is not a user.
+        reads_consult: says whether the watcher gets what one agent asks another. with_notes: the
+        watcher is not a user.
         """
         if change.method == KEEP_TURN:
             made = change_out(key, change, cards, steps)
@@ -137,20 +149,46 @@ class ChangeMapper:
             return b""
         if change.method == ERASE_USER:
             self.forget(key)
-        known = self._bytes.get((key, change.revision, change.time_us))
-        if known is not None:
-            return known
-        made = change_out(key, change, cards)
-        data = made.SerializeToString() if made.events else b""
-        self._bytes[key, change.revision, change.time_us] = data
-        if len(self._bytes) > SERIALISED_CHANGES_MAX:
-            self._bytes.popitem(last=False)
-        return data
+        place = (key, change.revision, change.time_us)
+        known = self._bytes.get(place)
+        if known is None:
+            made = change_out(key, change, cards)
+            data = made.SerializeToString() if made.events else b""
+            consult = hide_consult(made.events)
+            known = (data, consult, made.SerializeToString() if consult else data)
+            self._bytes[place] = known
+            if len(self._bytes) > SERIALISED_CHANGES_MAX:
+                self._bytes.popitem(last=False)
+        data, consult, hidden = known
+        return data if consult is None or reads_consult(consult) else hidden
 
     def forget(self, key: SessionKey) -> None:
         """Drop the changes of a session whose content is gone."""
         for entry in [entry for entry in self._bytes if entry[0] == key]:
             del self._bytes[entry]
+
+
+def hide_consult(events: Iterable[session_event_pb2.SessionEvent]) -> Consult | None:
+    """Remove what one agent asks another; return the two agents, None if there is nothing."""
+    consult: Consult | None = None
+    for event in events:
+        match event.WhichOneof("kind"):
+            case "agent_handoff":
+                handoff = event.agent_handoff.handoff
+            case "handoff_refused":
+                handoff = event.handoff_refused.handoff
+            case _:
+                continue
+        if handoff.mode == handoff_pb2.HANDOFF_MODE_CONSULT:
+            consult = (getattr(handoff, "from").agent_id, handoff.to.agent_id)
+            hide_question(handoff)
+    return consult
+
+
+def hide_question(handoff: handoff_pb2.Handoff) -> None:
+    """Remove what is asked, and why."""
+    for field in ("reason", "context", "message"):
+        handoff.ClearField(field)
 
 
 def change_out(

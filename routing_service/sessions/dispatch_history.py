@@ -1,8 +1,8 @@
 """What is sent along with a dispatch: the user's message and the agent's recent turns.
 
-Rule: the home agent sees every turn of the session, another agent only its own. In a task that was
-open at the same time as another one, both see only that task's. A repeat gets the turns that its
-first answer had.
+Rule: the home agent sees every turn of the session, another agent only its own; what one agent
+asked another is for these two alone. In a task that was open at the same time as another one, both
+see only that task's. A repeat gets the turns that its first answer had.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class DispatchHistory:
             complete = fold.have_messages(found)
             enough = len(found) == count or not fold.is_cut
             if complete and enough and (found or not dispatch.locked):
-                return _within_bytes(found)
+                return _within_bytes(_for_home(home_id, found) if is_home else found)
         return await self._as_of(
             call.key,
             revision,
@@ -134,9 +134,8 @@ class DispatchHistory:
             is_of_agent = is_home or record.agent_id == agent_id
             return record.request_id != request_id and is_of_agent and is_of_task
 
-        return _within_bytes(
-            await self._turns.as_of(key, revision, count, is_shown, must_find=locked)
-        )
+        found = await self._turns.as_of(key, revision, count, is_shown, must_find=locked)
+        return _within_bytes(_for_home(agent_id, found) if is_home else found)
 
 
 def routed_message(decision: Decision) -> ev.MessageRouted | None:
@@ -153,6 +152,19 @@ def history_count(call: Call, *, locked: bool) -> int:
     if asked < 0:
         return HISTORY_TURNS_DEFAULT if locked else 0
     return min(asked or HISTORY_TURNS_DEFAULT, HISTORY_TURNS_MAX)
+
+
+def _for_home(home_id: str, records: list[TurnRecord]) -> list[TurnRecord]:
+    """Return turns without the consults in which the home agent has no part.
+
+    Another agent gets only its own turns, so it has a part in all of their consults.
+    """
+    return [
+        record
+        if (consult := record.consult) is None or home_id in consult
+        else record.without_consult()
+        for record in records
+    ]
 
 
 def _within_bytes(records: list[TurnRecord]) -> tuple[TurnRecord, ...]:

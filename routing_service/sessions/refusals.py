@@ -19,7 +19,7 @@ from routing_service.core.commands import (
 from routing_service.core.errors import Reason, RoutingError, invalid_field
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.session import SessionState
-from routing_service.core.vocabulary import ApprovalDecision
+from routing_service.core.vocabulary import ApprovalDecision, HandoffMode
 from routing_service.sessions.calls import Call
 from routing_service.sessions.turn_history import COMPLETE_TURN
 from routing_service.storage.event_codec import StoredEvents, decode_change
@@ -43,6 +43,7 @@ def audit_entry(
         "actor": call.subject,
         "user": call.access.user_id,
         "reason": _reason_of(command),
+        "mode": _mode_of(command),
         "trace_id": call.trace_id,
     }
     data |= {name: value for name, value in optional.items() if value}
@@ -66,6 +67,15 @@ def _reason_of(command: Command) -> str:
             return command.reason
         case CompleteTurn(outcome=HandOff() as outcome):
             return outcome.reason
+        case _:
+            return ""
+
+
+def _mode_of(command: Command) -> str:
+    """Return the mode of a refused handoff whose reason is not for the user; "" for any other."""
+    match command:
+        case CompleteTurn(outcome=HandOff(mode=HandoffMode.CONSULT)):
+            return HandoffMode.CONSULT.value
         case _:
             return ""
 

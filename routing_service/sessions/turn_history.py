@@ -15,7 +15,7 @@ from routing_service.core.dispatches import dispatched_by
 from routing_service.core.facts import KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child
-from routing_service.core.vocabulary import Initiator
+from routing_service.core.vocabulary import HandoffMode, Initiator
 from routing_service.storage.event_codec import StoredEvents, decode_change, decode_events
 from routing_service.storage.store import INT_MAX, Change, SessionKey, Store
 
@@ -192,6 +192,19 @@ class TurnHistory:
         event = await self.dispatch_event(key, revision_of_child(request_id))
         return event.message or event.reason if isinstance(event, ev.AgentHandedOff) else ""
 
+    async def consult_of(self, key: SessionKey, change: Change) -> tuple[str, str] | None:
+        """Return who asks and who is asked, if a change holds steps of a consult; else None."""
+        for reported in decode_events(change.events):
+            if isinstance(reported, ev.StepsReported):
+                event = await self.dispatch_event(key, revision_of_child(reported.request_id))
+                if (
+                    isinstance(event, ev.AgentHandedOff)
+                    and event.mode is HandoffMode.CONSULT
+                    and event.child_request_id == reported.request_id
+                ):
+                    return event.from_agent, event.to_agent
+        return None
+
     async def selection(self, key: SessionKey, revision: int) -> ev.AgentHandedOff | None:
         """Return the handoff by which a message opened its turn with another agent."""
         for event in await self._events(key, revision):
@@ -303,6 +316,8 @@ class TurnHistory:
                         record = record.answered(event, answer.revision, answer.time_us)
                     elif isinstance(event, ev.TaskParked) and event.cause == "paused":
                         record = changed(record, parks=True)
+                    elif isinstance(event, ev.AgentHandedOff) and event.mode is HandoffMode.CONSULT:
+                        record = changed(record, asks=event.to_agent)
         if record.has_message:
             return record
         message = fold.message(record.message_revision)

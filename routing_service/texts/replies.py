@@ -476,6 +476,8 @@ def _latest_messages(turns: Sequence[TurnRecord]) -> list[tuple[str, list[str], 
     for turn in turns:
         if not turn.has_message or not turn.message_revision:
             continue  # Its message lies further back than what is shown.
+        if turn.asker:
+            continue  # The user was not with this agent.
         text = clipped(turn.user_text, HISTORY_CHARACTERS_MAX)
         _, agent_ids, _ = messages.setdefault(turn.message_revision, (text, [], turn.task_id))
         if agent_ids[-1:] != [turn.agent_id]:

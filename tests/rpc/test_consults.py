@@ -183,5 +183,5 @@ async def test_consulted_agent_sees_its_turn_in_its_history(service):
     """The history has the consulted agent's own turn and no text of other agents."""
     chat, _, question = await asked(service)
     await chat.answer(question, "It is.")
-    turns = await chat.turns(agent_id="sales")
+    turns = await chat.turns(agent_id="sales", user_id="")
     assert [(turn.agent_id, turn.agent_text) for turn in turns] == [("sales", "It is.")]

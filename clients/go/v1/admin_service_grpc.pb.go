@@ -75,6 +75,7 @@ type AdminServiceClient interface {
 	// call: it continues with the remaining sessions.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
 	// Sends everything that is stored about a user, session by session. Complete if it ends with OK.
+	// What one agent asked another is left out, as the user does not see it (Consult).
 	ExportUser(ctx context.Context, in *ExportUserRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportUserResponse], error)
 	// Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
 	// A file with a mistake is refused with its line and the remedy, and the registry in force stays.
@@ -361,6 +362,7 @@ type AdminServiceServer interface {
 	// call: it continues with the remaining sessions.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
 	// Sends everything that is stored about a user, session by session. Complete if it ends with OK.
+	// What one agent asked another is left out, as the user does not see it (Consult).
 	ExportUser(*ExportUserRequest, grpc.ServerStreamingServer[ExportUserResponse]) error
 	// Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
 	// A file with a mistake is refused with its line and the remedy, and the registry in force stays.

@@ -371,7 +371,11 @@ func (x *Resume) GetComment() string {
 	return ""
 }
 
-// A question from one agent to another, which the user does not see.
+// A question from one agent to another. Question, answer, and the handoff's reason, message and
+// context are for callers that run one of the two agents, and for operators. Others get the turns,
+// open requests and events of a consult without them, and so do Dispatch.history of a user's own
+// token, and ExportUser. Without sign-in a read that names a user is that user's, and open requests
+// are whole.
 type Consult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The agent that asks, and that keeps the conversation.

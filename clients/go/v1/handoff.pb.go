@@ -106,7 +106,8 @@ const (
 	// From the supervisor, which is never on the return stack, it is a TRANSFER.
 	HandoffMode_HANDOFF_MODE_INTERLUDE HandoffMode = 2
 	// The target answers one question of the agent, which keeps the conversation. Only as an
-	// outcome of CompleteTurn.
+	// outcome of CompleteTurn. The home agent may be asked too. What is asked, why, and the answer are
+	// for the two agents and for operators: see Consult.
 	HandoffMode_HANDOFF_MODE_CONSULT HandoffMode = 3
 	// For the service only: the agent returns the conversation to the one that it interrupted. Not
 	// accepted from a caller.

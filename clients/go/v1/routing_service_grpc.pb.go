@@ -100,7 +100,8 @@ type RoutingServiceClient interface {
 	// Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
 	// Exactly one decision counts; the same one repeated gets the same answer. Who may decide, and how
 	// many people have to approve, is the registry's rule when the agent asked. The decider is the
-	// credential's subject, not the user that user_id names.
+	// credential's subject, not the user that user_id names; all names of the credential, that user
+	// included, count as one person.
 	ResumeTask(ctx context.Context, in *ResumeTaskRequest, opts ...grpc.CallOption) (*ResumeTaskResponse, error)
 	// Cancels an open task, which its id alone names. Its open turns are abandoned and a pending
 	// approval is withdrawn. If it is not parked, the next message goes to the home agent and begins
@@ -485,7 +486,8 @@ type RoutingServiceServer interface {
 	// Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
 	// Exactly one decision counts; the same one repeated gets the same answer. Who may decide, and how
 	// many people have to approve, is the registry's rule when the agent asked. The decider is the
-	// credential's subject, not the user that user_id names.
+	// credential's subject, not the user that user_id names; all names of the credential, that user
+	// included, count as one person.
 	ResumeTask(context.Context, *ResumeTaskRequest) (*ResumeTaskResponse, error)
 	// Cancels an open task, which its id alone names. Its open turns are abandoned and a pending
 	// approval is withdrawn. If it is not parked, the next message goes to the home agent and begins

@@ -38,7 +38,7 @@ class Asked:
         texts = [
             text
             for turn in self.turns
-            if not _is_consult(turn, self.turns)
+            if not is_consult(turn, self.turns)
             for text in (turn.agent_text, turn.handoff_message)
         ]
         return "\n\n".join(text for text in texts if text)
@@ -132,7 +132,7 @@ class AnswerParts:
             if turn.request_id not in self._written:
                 kept_back = self._kept_back.pop(turn.request_id, None)
                 self._written[turn.request_id] = kept_back or _Written()
-            if (turn.outcome or is_done) and not _is_consult(turn, turns):
+            if (turn.outcome or is_done) and not is_consult(turn, turns):
                 self._complete(turn, self._written[turn.request_id])
 
     def _complete(self, turn: turn_pb2.Turn, written: _Written) -> None:
@@ -226,7 +226,7 @@ def no_answer_yet(routed: RouteResult, wait_s: float) -> str:
     )
 
 
-def _is_consult(turn: turn_pb2.Turn, turns: Sequence[turn_pb2.Turn]) -> bool:
+def is_consult(turn: turn_pb2.Turn, turns: Sequence[turn_pb2.Turn]) -> bool:
     """Say whether an answer was for the agent that asked, and not for the user."""
     return turn.reason == route_reason_pb2.ROUTE_REASON_CONSULTED and any(
         after.parent_request_id == turn.request_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agent_routing.v1 import session_event_pb2
-from routing_service.core.vocabulary import Initiator
+from routing_service.core.vocabulary import HandoffMode, Initiator
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
@@ -36,6 +36,8 @@ def refusal_out(
     refused.handoff.to.CopyFrom(cards.card(metadata.get("agent_id", ""), ""))
     getattr(refused.handoff, "from").CopyFrom(cards.card(metadata.get("from_agent_id", ""), ""))
     refused.handoff.reason = data.get("reason", "")
+    if data.get("mode"):
+        refused.handoff.mode = pm.MODES[HandoffMode(data["mode"])]
     initiator = metadata.get("initiator", "")
     if initiator:
         refused.handoff.initiator = pm.INITIATORS[Initiator(initiator)]

@@ -28,6 +28,7 @@ from routing_service.rpc.admin.sessions import READ_MAX, summary
 from routing_service.rpc.admin.unreadable import unreadable
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.claim_mapping import note_out
+from routing_service.rpc.event_mapping import hide_consult
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.audit_log import Operator, user_target
@@ -283,7 +284,9 @@ class UserDataCalls:
                 with suppress(StoreCorrupt, SchemaTooNew):  # Its record says so.
                     for part in _said_in(change, cards):
                         yield part
-                for made_record in records_of(key, change, refused, cards):
+                records = records_of(key, change, refused, cards)
+                hide_consult(each.event for each in records)
+                for made_record in records:
                     yield pb.ExportUserResponse(record=made_record)
 
     async def _turns(self, key: SessionKey) -> AsyncGenerator[pb.ExportUserResponse]:
@@ -295,7 +298,8 @@ class UserDataCalls:
             ):
                 for turn in turns:
                     position = turn.position
-                    yield pb.ExportUserResponse(turn=pm.turn_out(turn))
+                    shown = turn.without_consult() if turn.consult else turn
+                    yield pb.ExportUserResponse(turn=pm.turn_out(shown))
         except (StoreCorrupt, SchemaTooNew) as error:
             yield pb.ExportUserResponse(unreadable=unreadable(key, 0, error))
 

@@ -82,7 +82,7 @@ class CompleteTurnCalls:
         record.outcome = outcome or ""
         handled = await self._handler.handle(call, command, self._complete_out)
         describe(record, handled, registry)
-        return RpcAnswer(whole_answer(_NEXT, handled, record), handled.replayed)
+        return RpcAnswer(whole_answer(_NEXT, handled, record, caller), handled.replayed)
 
     def _complete_out(self, made: Made) -> Answer:
         decision = made.decided.decision

@@ -105,7 +105,7 @@ class HandoffCalls:
             describe_refusal(record, refused)
             return RpcAnswer(_refused_out(call, refused))
         describe(record, handled, self._handler.registry)
-        body = whole_answer(_SET_ACTIVE_DISPATCH, handled, record)
+        body = whole_answer(_SET_ACTIVE_DISPATCH, handled, record, caller)
         return RpcAnswer(body, handled.replayed)
 
     def _set_active_out(self, made: Made) -> Answer:
@@ -227,7 +227,7 @@ class HandoffCalls:
             response = pb.ResumeTaskResponse.FromString(handled.answer.stored)
             response.ClearField("dispatch")
             return RpcAnswer(response.SerializeToString(), handled.replayed)
-        return RpcAnswer(whole_answer(_RESUME_DISPATCH, handled, record), handled.replayed)
+        return RpcAnswer(whole_answer(_RESUME_DISPATCH, handled, record, caller), handled.replayed)
 
     def _resume_out(self, made: Made) -> Answer:
         cards = self._cards.of(made.registry)

@@ -33,7 +33,15 @@ from routing_service.core.strands import holder_of
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards, CardCache
 from routing_service.rpc.claim_mapping import claim_out
-from routing_service.rpc.event_mapping import ChangeMapper, StepsSeen, no_steps
+from routing_service.rpc.event_mapping import (
+    KEEP_TURN,
+    ChangeMapper,
+    Consult,
+    ConsultRead,
+    StepsSeen,
+    hide_question,
+    no_steps,
+)
 from routing_service.rpc.page_tokens import (
     PAGE_BYTES_MAX,
     task_cursor_in,
@@ -56,7 +64,7 @@ from routing_service.sessions.live_feed import LiveFeed, LiveKind, LiveMessage
 from routing_service.sessions.text_reads import TextReads
 from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.row_content import task_status
-from routing_service.storage.store import SessionKey
+from routing_service.storage.store import Change, SessionKey
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.texts.agent_instructions import InstructionWriter, handoff_targets
 from routing_service.texts.replies import render_reply
@@ -151,9 +159,14 @@ class SessionReads:
             response.suggestion.CopyFrom(
                 pm.suggestion_out(plan, present, cards, locale, state.channel)
             )
+        reads_consult = self._consults_read(caller, request.user_id)
         for turn in every_open_turn(state):
             if _may_see(turn, access, registry):
-                response.open_requests.append(await self._open_request(key, turn, cards, locale))
+                dispatch = await self._open_request(key, turn, cards, locale)
+                # Without sign-in the caller is who takes dispatches to agents.
+                if caller.signed_in and dispatch.HasField("consult"):
+                    _hide_consult(dispatch, reads_consult)
+                response.open_requests.append(dispatch)
         return RpcAnswer(response.SerializeToString())
 
     async def _fill_tasks(
@@ -289,6 +302,11 @@ class SessionReads:
             found = await turns.newest_first(key, start, count + 1, wanted)
         else:
             found = await turns.oldest_first(key, start or (0, -1), count + 1, wanted)
+        reads_consult = self._consults_read(caller, request.user_id)
+        found = [
+            turn if turn.consult is None or reads_consult(turn.consult) else turn.without_consult()
+            for turn in found
+        ]
         seen = partial(self._sees_steps, caller)
         told = partial(_notice, registry=registry, state=state)
         return RpcAnswer(_turns_page(found, count, seen, told).SerializeToString())
@@ -365,6 +383,7 @@ class SessionReads:
         position = {"session_id": key.session_id, "revision": str(after)}
         yield _heartbeat(head), position
         steps = self._steps_seen(caller, request)
+        reads_consult = self._consults_read(caller, request.user_id)
         with_notes = not (access.must_be_owner or access.user_id)
         rights_at_s = said_at_s = time.monotonic()
         has_owner = bool(view.stored.owner)
@@ -386,7 +405,12 @@ class SessionReads:
                 for change in changes:
                     after = change.revision
                     body = self._changes.change_bytes(
-                        key, change, self._cards_in_force(), steps, with_notes=with_notes
+                        key,
+                        change,
+                        self._cards_in_force(),
+                        await self._steps_of(key, change, steps, reads_consult),
+                        reads_consult=reads_consult,
+                        with_notes=with_notes,
                     )
                     position = {"session_id": key.session_id, "revision": str(after)}
                     if body:
@@ -397,6 +421,29 @@ class SessionReads:
                 if not changes and now_s - said_at_s >= heartbeat_s * HEARTBEAT_EARLY:
                     said_at_s = now_s
                     yield _heartbeat(after), position
+
+    def _consults_read(self, caller: Caller, user_id: str) -> ConsultRead:
+        """Return what says whether a reader gets what one agent asks another.
+
+        Agents are stored under the ids of their time, so both names of a renamed agent count.
+        """
+
+        def reads(consult: Consult) -> bool:
+            resolve = self._handler.registry.resolve
+            return rights.reads_consult(
+                caller, user_id, (*consult, *(resolve(agent) or "" for agent in consult))
+            )
+
+        return reads
+
+    async def _steps_of(
+        self, key: SessionKey, change: Change, steps: StepsSeen, reads_consult: ConsultRead
+    ) -> StepsSeen:
+        """Return what a watcher sees of the steps in a change, which may be those of a consult."""
+        if change.method != KEEP_TURN or steps is no_steps:
+            return steps
+        consult = await self._handler.turns.consult_of(key, change)
+        return steps if consult is None or reads_consult(consult) else no_steps
 
     def _sees_steps(self, caller: Caller, agent_id: str) -> bool:
         """Say whether a caller sees input and output of an agent's reported steps."""
@@ -452,6 +499,22 @@ def _may_see(turn: OpenTurn, access: Access, registry: Registry) -> bool:
     """Say whether a caller may see an open request: a runtime sees only those of its own agents."""
     agents = access.agents
     return agents is None or turn.holder in agents or registry.home_agent_id in agents
+
+
+def _hide_consult(dispatch: dispatch_pb2.Dispatch, reads_consult: ConsultRead) -> None:
+    """Remove what one agent asked another from a dispatch for a reader who is none of the two.
+
+    The dispatch has the question, or the answer to it.
+    """
+    other = dispatch.consult.asker.agent_id
+    if other == dispatch.agent.agent_id:
+        other = dispatch.previous_agent_id
+    if reads_consult((dispatch.agent.agent_id, other)):
+        return
+    hide_question(dispatch.handoff)
+    dispatch.ClearField("reason_detail")
+    for field in ("question", "answer"):
+        dispatch.consult.ClearField(field)
 
 
 def _lives(request: pb.WatchSessionRequest) -> frozenset[LiveKind]:

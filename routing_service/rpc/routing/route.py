@@ -136,7 +136,7 @@ class RouteCalls:
         identify(record, call)
         handled = await self._handler.handle(call, command, self._route_out)
         describe(record, handled, self._cards.latest.registry)
-        return RpcAnswer(whole_answer(_DISPATCH, handled, record), handled.replayed)
+        return RpcAnswer(whole_answer(_DISPATCH, handled, record, caller), handled.replayed)
 
     async def _session_for(
         self,

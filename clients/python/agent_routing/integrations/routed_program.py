@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agent_routing.asking import is_consult
 from agent_routing.integrations.agent_names import AgentNames
 from agent_routing.integrations.approvals import Approval, ApprovedRunLost
 from agent_routing.integrations.local_memory import HISTORY_TURNS, LocalMemory
@@ -193,7 +194,7 @@ class RoutedProgram:
         for turn in reversed(page.turns):
             if turn.request_id in chain or turn.parent_request_id in chain:
                 chain.add(turn.request_id)
-                if turn.agent_text:
+                if turn.agent_text and not is_consult(turn, page.turns):
                     run.shown.append(Shown(turn.agent_id, turn.agent_text))
                     run.agent_id = turn.agent_id
         return next((each for each in status.open_requests if each.request_id in chain), None)

@@ -206,6 +206,7 @@ class AdminServiceServicer(object):
 
     def ExportUser(self, request, context):
         """Sends everything that is stored about a user, session by session. Complete if it ends with OK.
+        What one agent asked another is left out, as the user does not see it (Consult).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

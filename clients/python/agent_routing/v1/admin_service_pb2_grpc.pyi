@@ -513,7 +513,9 @@ class AdminServiceStub(typing.Generic[_AdminServiceListSessionsType, _AdminServi
     """
 
     ExportUser: _AdminServiceExportUserType
-    """Sends everything that is stored about a user, session by session. Complete if it ends with OK."""
+    """Sends everything that is stored about a user, session by session. Complete if it ends with OK.
+    What one agent asked another is left out, as the user does not see it (Consult).
+    """
 
     ReloadAgents: _AdminServiceReloadAgentsType
     """Reads the registry file again, on the replica that answers, or replaces it by a candidate first.
@@ -732,7 +734,9 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: agent_routing.v1.admin_service_pb2.ExportUserRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[agent_routing.v1.admin_service_pb2.ExportUserResponse], collections.abc.AsyncIterator[agent_routing.v1.admin_service_pb2.ExportUserResponse]]:
-        """Sends everything that is stored about a user, session by session. Complete if it ends with OK."""
+        """Sends everything that is stored about a user, session by session. Complete if it ends with OK.
+        What one agent asked another is left out, as the user does not see it (Consult).
+        """
 
     @abc.abstractmethod
     def ReloadAgents(

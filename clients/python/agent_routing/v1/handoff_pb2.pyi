@@ -87,7 +87,8 @@ class _HandoffModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """
     HANDOFF_MODE_CONSULT: _HandoffMode.ValueType  # 3
     """The target answers one question of the agent, which keeps the conversation. Only as an
-    outcome of CompleteTurn.
+    outcome of CompleteTurn. The home agent may be asked too. What is asked, why, and the answer are
+    for the two agents and for operators: see Consult.
     """
     HANDOFF_MODE_RETURN: _HandoffMode.ValueType  # 4
     """For the service only: the agent returns the conversation to the one that it interrupted. Not
@@ -111,7 +112,8 @@ From the supervisor, which is never on the return stack, it is a TRANSFER.
 """
 HANDOFF_MODE_CONSULT: HandoffMode.ValueType  # 3
 """The target answers one question of the agent, which keeps the conversation. Only as an
-outcome of CompleteTurn.
+outcome of CompleteTurn. The home agent may be asked too. What is asked, why, and the answer are
+for the two agents and for operators: see Consult.
 """
 HANDOFF_MODE_RETURN: HandoffMode.ValueType  # 4
 """For the service only: the agent returns the conversation to the one that it interrupted. Not

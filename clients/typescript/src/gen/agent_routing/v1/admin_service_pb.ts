@@ -4053,6 +4053,7 @@ export const AdminService: GenService<{
   },
   /**
    * Sends everything that is stored about a user, session by session. Complete if it ends with OK.
+   * What one agent asked another is left out, as the user does not see it (Consult).
    *
    * @generated from rpc agent_routing.v1.AdminService.ExportUser
    */

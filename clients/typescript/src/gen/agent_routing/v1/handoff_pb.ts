@@ -210,7 +210,8 @@ export enum HandoffMode {
 
   /**
    * The target answers one question of the agent, which keeps the conversation. Only as an
-   * outcome of CompleteTurn.
+   * outcome of CompleteTurn. The home agent may be asked too. What is asked, why, and the answer are
+   * for the two agents and for operators: see Consult.
    *
    * @generated from enum value: HANDOFF_MODE_CONSULT = 3;
    */

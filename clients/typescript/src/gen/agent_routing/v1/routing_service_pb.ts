@@ -4318,7 +4318,8 @@ export const RoutingService: GenService<{
    * Approves or rejects what a paused task is waiting for, and dispatches the agent that paused it.
    * Exactly one decision counts; the same one repeated gets the same answer. Who may decide, and how
    * many people have to approve, is the registry's rule when the agent asked. The decider is the
-   * credential's subject, not the user that user_id names.
+   * credential's subject, not the user that user_id names; all names of the credential, that user
+   * included, count as one person.
    *
    * @generated from rpc agent_routing.v1.RoutingService.ResumeTask
    */
