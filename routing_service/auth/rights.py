@@ -24,6 +24,7 @@ from routing_service.auth.caller import (
 from routing_service.core.access import ANY_SESSION, Access
 from routing_service.core.commands import Decider
 from routing_service.core.errors import Reason, RoutingError, invalid_field, scope_missing
+from routing_service.core.identifiers import folded
 from routing_service.core.registry import Registry
 from routing_service.core.vocabulary import ClearScope, Initiator
 
@@ -151,12 +152,13 @@ def to_decide(caller: Caller, user_id: str) -> Access:
 def decider_of(caller: Caller, user_id: str) -> Decider:
     """Return who decides about approvals with a credential. user_id: the user that it acts for.
 
-    Every name counts against it: a person that a sign-in knows by two names is one person, and a
-    frontend that acts for a user is that user.
+    Every name counts against it, in any spelling: a person that a sign-in knows by two names is one
+    person, and a frontend that acts for a user is that user.
     """
     if not caller.signed_in:
         return Decider()
-    names = frozenset({caller.subject, caller.person, user_id}) - {""}
+    given = {caller.subject, caller.person, user_id} - {""}
+    names = frozenset(given.union(map(folded, given)))
     return Decider(caller.subject, names, caller.roles, is_person=bool(caller.person or user_id))
 
 

@@ -16,6 +16,7 @@ from routing_service.core.commands import AskApproval, Decider, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, store_too_old
 from routing_service.core.handoff_rules import agent_is_reachable
+from routing_service.core.identifiers import folded
 from routing_service.core.registry import OTHER_THAN_OWNER, ROLE_PREFIX
 from routing_service.core.session import Approval, OpenTurn
 from routing_service.core.task_fold import voter_hash
@@ -140,7 +141,7 @@ def standing(
     """
     by = approval.by
     why = ""
-    if by == OTHER_THAN_OWNER and owner in decider.names:
+    if by == OTHER_THAN_OWNER and not decider.names.isdisjoint((owner, folded(owner))):
         why = "the session's own user may not decide it; another person has to"
     elif (by == OTHER_THAN_OWNER or approval.needs > 1) and not decider.is_person:
         why = (

@@ -6,6 +6,7 @@ Rule: a value within these bounds fits every storage engine, every error message
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
 ID_CHARS_MAX: Final = 128
@@ -94,3 +95,11 @@ PERSON_NOTE_BYTES_MAX: Final = 4 * 1024
 
 NOTE_BYTES_MAX: Final = 1024
 """Of a note for the user: a line or two."""
+
+
+def folded(name: str) -> str:
+    """Return the form in which two spellings of one person's name are the same.
+
+    Only to refuse: what a name gives is for exactly that name.
+    """
+    return unicodedata.normalize("NFKC", name).casefold()

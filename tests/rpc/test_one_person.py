@@ -111,6 +111,26 @@ async def test_two_accounts_of_one_person_are_one_approval(bank):
         assert (rejected.decisions, rejected.decisions_needed) == (2, 2)
 
 
+@pytest.mark.parametrize("spelled", ["ana", "ANA", "Ana", "\uff21na"])
+async def test_another_spelling_of_a_name_is_no_other_person(tmp_path, spelled):
+    """Case is not what tells people apart. What a name gives is for its own spelling alone."""
+    rule = "{by: other_than_owner, needs: 2}"
+    async with serving_signed_in(tmp_path, desk(rule), store="memory:") as service:
+        paused = await paused_signed_in(service, "s")
+        other = signed(service, "approve", user=spelled)
+        assert (await refused_to(other("ResumeTask", decision("s", paused)))).reason == (
+            "APPROVER_REFUSED"
+        )
+        assert not (await other("ListApprovals", pb.ListApprovalsRequest(mine=True))).approvals
+        for bea in ("Bea", "BEA", "bea"):
+            voter = signed(service, "approve", user=bea)
+            assert (await voter("ResumeTask", decision("s", paused))).decisions == 1
+        if spelled != "ana":
+            stranger = signed(service, "route", user=spelled)
+            refused = await refused_to(stranger("Status", pb.StatusRequest(session_id="s")))
+            assert refused.reason == "OWNER_MISMATCH"
+
+
 async def test_user_and_the_frontend_that_acts_for_her_are_one_person(tmp_path):
     """And a frontend is one person, however many users it acts for."""
     async with serving_signed_in(tmp_path, desk("{needs: 2}"), store="memory:") as service:
