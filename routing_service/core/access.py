@@ -33,8 +33,11 @@ ANY_SESSION = Access()
 def refused(access: Access, state: SessionState, home_agent_id: str) -> RoutingError | None:
     """Return why a caller may not reach a session; None if it may.
 
-    A session without a user belongs to the first user who speaks.
+    A session without a user belongs to the first user who speaks. Nobody may reach one that was
+    erased.
     """
+    if state.erased:
+        return _refused_erased(access, state)
     if state.owner and access.user_id != state.owner and (access.user_id or access.must_be_owner):
         return owner_mismatch("session", state.session_id)
     if access.agents is None or home_agent_id in access.agents:
@@ -48,7 +51,7 @@ def refused(access: Access, state: SessionState, home_agent_id: str) -> RoutingE
     return None
 
 
-def refused_erased(access: Access, state: SessionState) -> RoutingError:
+def _refused_erased(access: Access, state: SessionState) -> RoutingError:
     """Return what a caller learns of an erased session.
 
     Its owner, operators and runtimes learn that it was erased; to other users it is another's.

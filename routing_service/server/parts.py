@@ -43,6 +43,7 @@ from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
 from routing_service.sessions.inbox import Inbox
 from routing_service.sessions.stickiness_switch import StickinessSwitch
+from routing_service.sessions.user_turns import UserTurns
 from routing_service.settings.listen_address import ListenAddress, ListenFailed
 from routing_service.settings.resolve import missing_agents
 from routing_service.settings.rules import SettingProblem, SettingsInvalid
@@ -226,8 +227,11 @@ def read_status(
     )
 
 
-def tell_queues(inbox: Inbox, approvals: ApprovalWatches, append: Append) -> None:
+def tell_queues(
+    user_turns: UserTurns, inbox: Inbox, approvals: ApprovalWatches, append: Append
+) -> None:
     """Tell those who watch queues of a commit with entries, or with a vote."""
+    user_turns.changed(append)
     inbox.entries_changed(append)
     approvals.entries_changed(append)
 

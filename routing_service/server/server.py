@@ -70,6 +70,7 @@ from routing_service.sessions.stickiness_switch import (
     Stickiness,
     StickinessSwitch,
 )
+from routing_service.sessions.user_turns import UserTurns
 from routing_service.settings.listen_address import ListenAddress
 from routing_service.settings.rules import without_secrets
 from routing_service.settings.settings import Settings
@@ -145,6 +146,7 @@ class _Parts:
             start_source=Source.REGISTRY if settings.stickiness == "registry" else Source.SETTING,
             gauge_s=bounds.stickiness_gauge_s,
         )
+        user_turns = UserTurns(store, settings.user_turns_max)
         handler = CommandHandler(
             store,
             lambda: source.registry,
@@ -156,7 +158,8 @@ class _Parts:
             publish=feed.publish,
             doubt=feed.doubt,
             topics=topics,
-            on_entries=partial(tell_queues, inbox, approvals),
+            on_entries=partial(tell_queues, user_turns, inbox, approvals),
+            user_turns=user_turns,
         )
         inbox.serve(handler)
         approvals.serve(handler.approvals)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import tenacity
 from msgspec.structs import replace
 
-from routing_service.core.access import Access, refused, refused_erased
+from routing_service.core.access import Access, refused
 from routing_service.core.case import open_case
 from routing_service.core.commands import (
     Abandon,
@@ -77,6 +77,7 @@ from routing_service.sessions.session_reads import SessionReads
 from routing_service.sessions.stickiness_switch import BY_STICKINESS, Stickiness, by_stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
 from routing_service.sessions.turn_history import TurnHistory
+from routing_service.sessions.user_turns import UserTurns
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     ERASE_USER,
@@ -130,6 +131,7 @@ class CommandHandler:
         topics: TopicJudge | None = None,
         audit: AuditLog | None = None,
         on_entries: Callable[[Append], None] = lambda _append: None,
+        user_turns: UserTurns | None = None,
     ) -> None:
         """Serve one store.
 
@@ -139,6 +141,7 @@ class CommandHandler:
         called with a session if an append's outcome is unknown. topics: judges what messages are
         about; None = no topic detection, in spite of the registry. audit: records refusals; None =
         one of its own. on_entries: called after a commit that may have changed entries of queues.
+        user_turns: limits the turns of a user; None = there is no limit.
         """
         self._store = store
         self._registry = registry
@@ -147,6 +150,7 @@ class CommandHandler:
         self._publish = publish
         self._doubt = doubt
         self._next = NextMessages(self.expire, on_entries)
+        self._user_turns = user_turns or UserTurns(store, 0)
         self.audit = audit or AuditLog(store, clock_us)
         self._cache = SessionCache(
             store, cache_sessions_max, folds_max=folds_max, hot_trust_s=hot_trust_s
@@ -220,7 +224,6 @@ class CommandHandler:
                 raise unknown_session(key.session_id)
             if state.erased:
                 hot.forget()
-                raise refused_erased(access, state)
             if stranger := refused(access, state, self.registry.home_agent_id):
                 raise stranger
             if self.registry.has_inboxes or state.has_work or state.paused is not None:
@@ -354,11 +357,9 @@ class CommandHandler:
         state = hot.state
         if (state is None or self._store.shared_writers) and not call.begins:
             state = await self._cache.loaded(call.key, hot)
-        if state is not None and state.erased:
-            # A repeat gets no answer either; if the erasure was interrupted, it is still stored.
-            await self._cache.confirm(call.key, state)
-            raise refused_erased(call.access, state)
         registry = self._registry()
+        # Of an erased session a repeat gets no answer either, which is stored if the erasure was
+        # interrupted.
         if state is not None and (stranger := refused(call.access, state, registry.home_agent_id)):
             await self._cache.confirm(call.key, state)
             raise stranger
@@ -381,6 +382,8 @@ class CommandHandler:
             needed = facts_needed(case)
             facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
             decided = decide_case(case, facts)
+            if self._user_turns.is_full(call.key.tenant, decided.state.owner):
+                await self._user_turns.check(call.key, command, state, decided.state, registry)
         except RoutingError as error:
             return await self._refuse(hot, call, command, state, error)
         if call.dry_run:
@@ -515,13 +518,11 @@ class CommandHandler:
         been erased there: so access is checked again, on the latest state.
         """
         state = await self._cache.current(call.key, hot)
-        if state is not None and state.erased:
-            raise refused_erased(call.access, state)
-        if change.events == BLANK_EVENTS:
-            raise session_erased(call.key.session_id)
         home_id = self._registry().home_agent_id
         if state is not None and (stranger := refused(call.access, state, home_id)):
             raise stranger
+        if change.events == BLANK_EVENTS:
+            raise session_erased(call.key.session_id)
         events = decode_events(change.events)  # First: a damaged change compares with nothing.
         if call.deciding is not None:
             check_same_decision(call, call.deciding, change)

@@ -4,17 +4,17 @@ Rule: a turn is sent only with a lease that the store has granted, and only if t
 has it open and live. One task serves all workers of an agent, so that a queue is read once however
 many wait for it.
 
-A replica learns of its own changes at once, and of those of others by hints, where the store has
-them, or within POLL_S. The same look finds leases that have lapsed.
+A replica learns of its own changes at once, without a read, and of those of others by hints, where
+the store has them, or within POLL_S. The same read finds leases that have lapsed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import math
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -24,6 +24,7 @@ import structlog
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.registry import Agent, AgentKind
 from routing_service.sessions.command_handler import CommandHandler
+from routing_service.sessions.inbox_backlog import ENTRIES_MAX, OFFERS_AHEAD, Backlog
 from routing_service.sessions.inbox_entries import place_at
 from routing_service.sessions.inbox_turns import WaitingTurn
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
@@ -41,11 +42,7 @@ POLL_S: Final = 0.5
 this time."""
 
 PAGE_ENTRIES: Final = 256
-"""Entries of one read. Leased ones are the oldest, so more pages follow if these are all leased."""
-
-OFFERS_AHEAD: Final = 4
-"""Replicas that share a queue begin at a random place among this many times the turns that their
-workers can take, so that they seldom ask for the same lease."""
+"""Entries of one page. Leased ones are the oldest, so more pages follow if these are all leased."""
 
 OFFERS_AT_ONCE: Final = 16
 """Turns that are leased and loaded at the same time."""
@@ -114,15 +111,27 @@ class InboxWatch:
 
 @dataclass(eq=False, slots=True)
 class _Queue:
-    """An agent's inbox with the workers of this replica."""
+    """An agent's inbox with the workers of this replica.
+
+    is_behind: others may have changed it since it was read. read_s: when it was last read as far as
+    it is followed, by the event loop's clock.
+    """
 
     tenant: str
     agent_id: str
     watches: list[InboxWatch] = field(default_factory=list)
+    backlog: Backlog = field(default_factory=Backlog)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    is_behind: bool = False
+    read_s: float = -math.inf
     depth: int = 0
     oldest_us: int = 0
+
+    def look_again(self) -> None:
+        """Have it read once more: others may have changed it."""
+        self.is_behind = True
+        self.wake.set()
 
     def holder_of(self, entry: QueueEntry) -> InboxWatch | None:
         """Return the stream that has an entry's lease."""
@@ -167,11 +176,14 @@ class Inbox:
         tenant = append.key.tenant
         for entry in append.inbox_drop:
             queue = self._queues.get((tenant, entry.queue))
-            if queue is not None and (watch := queue.holder_of(entry)):
-                self._freed(queue, watch, entry)
+            if queue is not None:
+                queue.backlog.discard(entry)
+                if watch := queue.holder_of(entry):
+                    self._freed(queue, watch, entry)
         for entry in append.inbox_put:
             queue = self._queues.get((tenant, entry.queue))
             if queue is not None:
+                queue.backlog.add(entry, append.user_id)
                 queue.wake.set()
 
     def given_back(self, tenant: str, entry: QueueEntry) -> None:
@@ -180,7 +192,7 @@ class Inbox:
         if queue is not None:
             if watch := queue.holder_of(entry):
                 self._freed(queue, watch, entry)
-            queue.wake.set()
+            queue.look_again()
 
     async def keep(
         self, tenant: str, entry: QueueEntry, token: str, lease_us: int | None
@@ -264,14 +276,14 @@ class Inbox:
         queues = [self._queue(watch.tenant, agent_id) for agent_id in watch.agent_ids]
         for queue in queues:
             queue.watches.append(watch)
-            queue.wake.set()
+            queue.look_again()
         try:
             yield
         finally:
             self._watches -= 1
             for queue in queues:
                 queue.watches.remove(watch)
-                queue.wake.set()
+                queue.look_again()
                 if not queue.watches and queue.task is not None:
                     # Its turns of this replica are leased to streams that have ended.
                     queue.task.cancel()
@@ -312,7 +324,7 @@ class Inbox:
             if hints != seen:
                 seen = hints
                 for queue in self._queues.values():
-                    queue.wake.set()
+                    queue.look_again()
 
     async def _run(self, queue: _Queue) -> None:
         """Serve a queue for as long as it has workers."""
@@ -329,17 +341,33 @@ class Inbox:
                 _log.exception("inbox_not_read", agent_id=queue.agent_id)
                 await asyncio.sleep(RETRY_S)
             try:
-                async with asyncio.timeout(self._poll_s):
+                async with asyncio.timeout_at(queue.read_s + self._poll_s):
                     await queue.wake.wait()
             except TimeoutError:
                 pass
 
     async def _look(self, queue: _Queue) -> None:
-        """Read a queue as far as its workers need it, and offer what is free."""
+        """Offer what is free, after reading as much of the queue as has to be read."""
         wanted = sum(watch.room for watch in queue.watches)
         holds = any(watch.held for watch in queue.watches)
+        now_s = asyncio.get_running_loop().time()
+        is_due = now_s - queue.read_s >= self._poll_s
+        if is_due:
+            queue.read_s = now_s
         if not wanted and not holds:
+            queue.is_behind = queue.is_behind or is_due
             return
+        if is_due or (queue.backlog.is_cut and len(queue.backlog) < wanted):
+            await self._read(queue, wanted, max(ENTRIES_MAX, OFFERS_AHEAD * wanted))
+        elif queue.is_behind:
+            await self._read(queue, wanted, OFFERS_AHEAD * wanted)
+        if wanted and self._is_served(queue.agent_id):
+            await self._offer_all(queue)
+
+    async def _read(self, queue: _Queue, wanted: int, most: int) -> None:
+        """Read a queue until so many entries are free, and as far as its workers have some."""
+        queue.is_behind = False
+        queue.backlog.begin_read()
         # A worker of several agents holds entries of several queues.
         before = {
             entry: watch
@@ -352,15 +380,17 @@ class Inbox:
         after: QueueEntry | None = None
         while True:
             page = await self._store.read_queue(queue.tenant, queue.agent_id, after, PAGE_ENTRIES)
+            holders = {entry: watch for watch in queue.watches for entry in watch.held}
+            resuming = {watch.resume_token: watch for watch in queue.watches}
             for item in page:
                 seen.add(item.entry)
-                if self._is_free(queue, item):
+                if self._is_free(queue, item, holders.get(item.entry), resuming):
                     free.append(item)
             if len(page) < PAGE_ENTRIES:
                 after = None
                 break
             after = page[-1].entry
-            if len(free) >= OFFERS_AHEAD * wanted and all(entry <= after for entry in before):
+            if len(free) >= most and all(entry <= after for entry in before):
                 break
         for entry, watch in before.items():
             # Completed on another replica.
@@ -368,20 +398,33 @@ class Inbox:
                 self._freed(queue, watch, entry)
         queue.depth = len(seen)
         queue.oldest_us = min((item.entry.place_us for item in free), default=0)
-        if self._is_served(queue.agent_id):
-            await self._offer_all(queue, free)
+        users: dict[QueueEntry, str] = {}
+        if len(free) > wanted:
+            assert self._handler is not None
+            new = [item.entry for item in free if not queue.backlog.is_known(item.entry)]
+            users = await self._handler.inbox.users_of(queue.tenant, new)
+        queue.backlog.replace(free, users, after)
 
-    def _is_free(self, queue: _Queue, item: QueueItem) -> bool:
-        """Say whether an entry may be offered; take note of a lease that a worker has lost."""
-        watch = queue.holder_of(item.entry)
+    def _is_free(
+        self,
+        queue: _Queue,
+        item: QueueItem,
+        watch: InboxWatch | None,
+        resuming: Mapping[str, InboxWatch],
+    ) -> bool:
+        """Say whether an entry may be offered; take note of a lease that a worker has lost.
+
+        watch: the stream that has its lease. resuming: the streams by their resume tokens.
+        """
         if watch is None:
-            resumed = self._resumed(queue, item)
-            if resumed is not None:
-                resumed.held[item.entry] = item.token
-                again = asyncio.create_task(self._offer_again(queue, resumed, item))
-                self._offering.add(again)
-                again.add_done_callback(self._offering.discard)
-            return resumed is None and item.is_free
+            resumed = None if item.is_free else resuming.get(item.token.rpartition(".")[0])
+            if resumed is None or resumed.has_ended or resumed.worker_id != item.worker:
+                return item.is_free
+            resumed.held[item.entry] = item.token
+            again = asyncio.create_task(self._offer_again(queue, resumed, item))
+            self._offering.add(again)
+            again.add_done_callback(self._offering.discard)
+            return False
         token = watch.held[item.entry]
         if not token:  # It is being leased.
             return False
@@ -391,34 +434,19 @@ class Inbox:
         self._freed(queue, watch, item.entry)
         return item.is_free
 
-    @staticmethod
-    def _resumed(queue: _Queue, item: QueueItem) -> InboxWatch | None:
-        """Return the worker that has an entry's lease from its stream before."""
-        if item.is_free:
-            return None
-        for watch in queue.watches:
-            is_own = item.token.startswith(f"{watch.resume_token}.")
-            if is_own and item.worker == watch.worker_id and not watch.has_ended:
-                return watch
-        return None
-
     def _is_served(self, agent_id: str) -> bool:
         """Say whether an agent's turns are offered: those of a disabled one, or of people, wait."""
         assert self._handler is not None
         agent: Agent | None = self._handler.registry.agent(agent_id)
         return agent is None or (agent.enabled and agent.kind is not AgentKind.HUMAN)
 
-    async def _offer_all(self, queue: _Queue, free: list[QueueItem]) -> None:
+    async def _offer_all(self, queue: _Queue) -> None:
         watches = [watch for watch in queue.watches if watch.room > 0]
         wanted = sum(watch.room for watch in watches)
-        if self._store.shared_writers and len(free) > wanted:
-            start = random.randrange(min(len(free), OFFERS_AHEAD * wanted) - wanted + 1)  # noqa: S311 - spreads replicas, guards nothing
-            free = free[start:]
+        free = queue.backlog.take(wanted, spread=self._store.shared_writers)
         chosen: list[tuple[InboxWatch, QueueItem]] = []
         takers = deque(watches)
         for item in free:
-            if not takers:
-                break
             # A worker that lost the turn may hang, so others are asked first.
             others = (n for n, taker in enumerate(takers) if taker.worker_id != item.worker)
             place = next(others, 0)
@@ -428,9 +456,16 @@ class Inbox:
             chosen.append((watch, item))
             if watch.room > 0:
                 takers.append(watch)
-        for at in range(0, len(chosen), OFFERS_AT_ONCE):
-            part = chosen[at : at + OFFERS_AT_ONCE]
-            await asyncio.gather(*(self._offer(queue, watch, item) for watch, item in part))
+        try:
+            for at in range(0, len(chosen), OFFERS_AT_ONCE):
+                part = chosen[at : at + OFFERS_AT_ONCE]
+                await asyncio.gather(*(self._offer(queue, watch, item) for watch, item in part))
+        except BaseException:
+            # The store failed. What was not offered takes no room of its worker.
+            for watch, item in chosen:
+                if watch.held.get(item.entry) == "":
+                    self._freed(queue, watch, item.entry)
+            raise
 
     async def _offer(self, queue: _Queue, watch: InboxWatch, item: QueueItem) -> None:
         """Lease one turn for a worker and give it to its stream."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -102,6 +102,29 @@ class InboxTurns:
             home_id = self._registry().home_agent_id
             history = await self._history.past_turns(hot, call, plan, state, home_id)
         return WaitingTurn(state, turn, plan, message, history)
+
+    async def users_of(self, tenant: str, entries: Sequence[QueueEntry]) -> dict[QueueEntry, str]:
+        """Return the users of entries' sessions, "" for those that have none. Raises StoreError."""
+        users: dict[QueueEntry, str] = {}
+        unknown: list[QueueEntry] = []
+        for entry in entries:
+            state = self._cache.peek(SessionKey(tenant, entry.session_id))
+            if state is not None:
+                users[entry] = state.owner
+            else:
+                unknown.append(entry)
+        for at in range(0, len(unknown), READS_AT_ONCE):
+            part = unknown[at : at + READS_AT_ONCE]
+            read = await asyncio.gather(*(self._user_of(tenant, entry) for entry in part))
+            users.update(zip(part, read, strict=True))
+        return users
+
+    async def _user_of(self, tenant: str, entry: QueueEntry) -> str:
+        try:
+            row = await self._store.find_session(SessionKey(tenant, entry.session_id))
+        except (StoreCorrupt, SchemaTooNew):
+            return ""  # Its offer fails, and is logged.
+        return row.user_id if row is not None else ""
 
     async def waiting(
         self, tenant: str, agent_id: str, after: QueueEntry | None, count: int

@@ -121,6 +121,11 @@ class SessionCache:
         if len(self._hot) > self._sessions_max:
             self._evict()
 
+    def peek(self, key: SessionKey) -> SessionState | None:
+        """Return the session's state as it is in memory, if it is; it may be out of date."""
+        hot = self._hot.get(key)
+        return hot.state if hot is not None else None
+
     async def current(self, key: SessionKey, hot: HotSession) -> SessionState | None:
         """Return the session's state, certainly the latest one; None if it has none."""
         return await self.loaded(key, hot, trust_s=-1.0 if self._store.shared_writers else 0.0)

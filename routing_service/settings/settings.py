@@ -275,6 +275,13 @@ class Settings:
         WholeNumber(0, 1_000_000),
         "open watches and message streams of one caller; 0 = no limit",
     )
+    # A person has a few conversations, and one turn in each. Ten users at the limit fill the
+    # entries among which a replica lets users take turns.
+    user_turns_max: int = _setting(
+        100,
+        WholeNumber(0, 1_000_000),
+        "open turns of one user in inboxes, in all its sessions; 0 = no limit",
+    )
     connections_max: int = _setting(
         2_000,
         WholeNumber(1, 1_000_000),

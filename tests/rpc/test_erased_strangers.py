@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_routing.v1 import admin_service_pb2 as admin
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.core.access import ANY_SESSION, Access, refused_erased
+from routing_service.core.access import ANY_SESSION, Access, refused
 from routing_service.core.erased_owner import SALT_BYTES, is_owner, owner_hash
 from routing_service.core.session import SessionState
 from routing_service.storage.event_codec import decode_state
@@ -77,7 +77,7 @@ async def test_session_that_an_earlier_release_erased_has_no_known_owner():
     """Users get the same error as strangers; operators and runtimes learn of the erasure."""
     state = SessionState("s", 1, 0, 0, erased=True)
     reasons = {
-        access: refused_erased(access, state).reason.value
+        access: refused(access, state, "front").reason.value
         for access in (
             Access("ana"),
             Access("ana", must_be_owner=True),

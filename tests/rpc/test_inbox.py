@@ -232,6 +232,119 @@ async def test_a_lapsed_lease_is_offered_again_and_the_late_answer_is_refused(se
     assert [turn.agent_text for turn in await chat.turns()] == ["answer"]
 
 
+@pytest.mark.parametrize("restarted", [False, True], ids=["in-memory", "read-from-the-store"])
+async def test_users_take_turns_however_many_conversations_one_has(tmp_path, restarted):
+    """Behind 300 turns of one user, the next user's was number 301."""
+    async with serving(tmp_path, OFFICE, user_turns_max=0) as service:
+        for _ in range(30):
+            await service.chat(user_id="eve").say("x" * 1000)
+        for name in ("ana", "ben"):
+            await service.chat(user_id=name).say("urgent")
+        if not restarted:
+            assert await _first_users(service, 6) == ["eve", "ana", "ben", "eve", "eve", "eve"]
+    if restarted:
+        async with serving(tmp_path, OFFICE) as service:
+            assert await _first_users(service, 6) == ["eve", "ana", "ben", "eve", "eve", "eve"]
+
+
+async def _first_users(service, count):
+    """Answer turns one by one; return whose they were. Others come meanwhile and wait behind."""
+    users = []
+    async with working(service, "front") as worker:
+        for _ in range(count):
+            item = await worker.next()
+            users.append(item.user_id)
+            await complete(service, item)
+    return users
+
+
+async def test_a_user_who_comes_later_has_the_next_turn_but_one(service):
+    """Its message is known without a read of the queue."""
+    async with working(service, "front") as worker:
+        for _ in range(20):
+            await service.chat(user_id="eve").say()
+        item = await worker.next()
+        for _ in range(5):
+            await complete(service, item)
+            item = await worker.next()
+        await service.chat(user_id="ana").say("urgent")
+        users = []
+        for _ in range(3):
+            await complete(service, item)
+            item = await worker.next()
+            users.append(item.user_id)
+    assert "ana" in users[:2]
+    assert users.count("ana") == 1
+
+
+async def test_a_turn_of_this_server_reaches_a_worker_without_a_read_of_the_queue(service):
+    """Each Route and each answer cost a read."""
+    reads = 0
+    read_queue = service.store.read_queue
+
+    async def counted(*args):
+        nonlocal reads
+        reads += 1
+        return await read_queue(*args)
+
+    async with working(service, "front") as worker:
+        await service.chat().say()
+        await complete(service, await worker.next())
+        service.store.read_queue = counted
+        begun_s = asyncio.get_running_loop().time()
+        for _ in range(30):
+            await service.chat().say()
+            await complete(service, await worker.next())
+        looks = (asyncio.get_running_loop().time() - begun_s) / inbox_module.POLL_S
+        assert reads <= looks + 1
+        del service.store.read_queue
+
+
+async def test_open_turns_of_one_user_are_bounded_over_its_sessions(tmp_path):
+    """One user filled an agent's inbox: 1,500 sessions with a turn each in two seconds."""
+    async with serving(tmp_path, OFFICE, user_turns_max=3) as service:
+        chats = [service.chat(user_id="eve") for _ in range(4)]
+        routed = [await chat.say("one", request_id=new_uuid7()) for chat in chats[:3]]
+        async with chats[3].unchanged():
+            refused = await refusal(chats[3].say("one too many"))
+        assert tuple(refused) == ("FAILED_PRECONDITION", "TURN_OPEN")
+        assert refused.metadata == {
+            "session_id": chats[3].session_id,
+            "request_id": routed[0].dispatch.request_id,
+            "agent_id": "front",
+            "limit": "user_turns_max",
+            "value": "3",
+        }
+        assert "user_turns_max" in refused.message
+        # What adds none is not refused: a repeat, a message that replaces an open one, a choice.
+        again = await chats[0].say("one", request_id=routed[0].dispatch.request_id)
+        assert again == routed[0]
+        await chats[1].say("instead of the one before")
+        await chats[2].set_active("vat")
+        # Other users, agents without an inbox, and users without a name do not count.
+        await service.chat(user_id="ana").say("hello")
+        for _ in range(5):
+            await service.chat(user_id="").say("hello")
+        async with working(service, "front") as worker:
+            await complete(service, await worker.next())
+        await chats[3].say("after an answer")
+
+
+async def test_turns_that_end_elsewhere_count_no_longer(tmp_path):
+    """What another replica completed is found out at the limit."""
+    store = MemoryStore()
+    async with (
+        serving(tmp_path, OFFICE, shared=store, user_turns_max=2) as one,
+        serving(tmp_path, OFFICE, shared=store, user_turns_max=2) as other,
+    ):
+        for _ in range(2):
+            await one.chat(user_id="eve").say()
+        async with working(other, "front", capacity=2) as worker:
+            for _ in range(2):
+                await complete(other, await worker.next())
+        await one.chat(user_id="eve").say("more")
+
+
 async def test_an_answer_counts_though_its_lease_has_lapsed(service, monkeypatch):
     """As long as no other worker has the turn."""
     chat = service.chat()

@@ -21,6 +21,7 @@ from routing_service.server import channel_options
 from routing_service.sessions import (
     approval_watches,
     inbox,
+    inbox_backlog,
     live_feed,
     retention,
     stickiness_switch,
@@ -56,6 +57,7 @@ LIMITS = {
         approval_watches,
         caller_limits,
         inbox,
+        inbox_backlog,
         keep_turn,
         queued_messages,
         strands,

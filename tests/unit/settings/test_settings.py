@@ -51,6 +51,7 @@ GIVEN = {
     "pending_requests_max": (5, "6", "7", 7),
     "caller_calls_per_s": (0, "6", "7", 7),
     "caller_streams_max": (0, "6", "7", 7),
+    "user_turns_max": (0, "6", "7", 7),
     "connections_max": (5, "6", "7", 7),
     "connections_per_address_max": (0, "6", "7", 7),
     "unsigned_silence_max_s": (0, "6", "7.5", 7.5),
