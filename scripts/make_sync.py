@@ -42,6 +42,7 @@ NAMES: Mapping[str, str] = {
     "RoutingServiceAsyncStub": "RoutingServiceStub",
     "aio": "client",
     "approval_calls_aio": "approval_calls",
+    "aclosing": "closing",
     "asyncio": "time",
     "people_calls_aio": "people_calls",
     "routing_calls_aio": "routing_calls",

@@ -9,7 +9,7 @@ import (
 
 // AskedPart is a part of an answer, or a note.
 type AskedPart struct {
-	// Text is what to append to the text of its request.
+	// Text is what to append to the text of its turn, which RequestID and AgentID name.
 	Text string
 	// AgentID is who wrote it.
 	AgentID string
@@ -17,21 +17,24 @@ type AskedPart struct {
 	RequestID string
 	// IsNote: Text is a note for the user while they wait, and not part of the answer.
 	IsNote bool
-	// Replaces: Text stands for everything of its request so far.
+	// Replaces: Text stands for everything of its turn so far; if it is empty, nothing of it counts.
 	Replaces bool
 	// Asked is the whole answer, with the last part; nil with the others.
 	Asked *Asked
 }
 
+// turnKey names a turn: agents between which an operator moved a message share its request.
+type turnKey struct{ requestID, agentID string }
+
 // answerParts puts the parts of a message's answers together: repeats are dropped, and after a gap it
-// waits for the whole. Parts of requests that are not known to follow from the message are kept back, so
+// waits for the whole. Parts of turns that are not known to follow from the message are kept back, so
 // that what an agent said before a handoff comes before the parts of the next agent.
 type answerParts struct {
-	written map[string]*writtenAnswer
-	chain   []string // requests that are known to follow from the message, in order
+	written map[turnKey]*writtenAnswer
+	chain   []turnKey // turns that are known to follow from the message, in order
 }
 
-// writtenAnswer is what came of one request's answer. text: as the caller has it, after what is ready.
+// writtenAnswer is what came of one turn's answer. text: as the caller has it, after what is ready.
 type writtenAnswer struct {
 	attempt int32
 	end     int64
@@ -40,27 +43,22 @@ type writtenAnswer struct {
 	ready   []*AskedPart
 }
 
-func newAnswerParts(requestID string) *answerParts {
-	return &answerParts{written: map[string]*writtenAnswer{}, chain: []string{requestID}}
-}
-
 // know takes the turns that followed from the message so far; those that ended are whole. isDone: all of
-// them are, also those that were abandoned.
+// them are, also those that are still open.
 func (p *answerParts) know(turns []*v1.Turn, isDone bool) {
 	for _, turn := range turns {
-		if !slices.Contains(p.chain, turn.GetRequestId()) {
-			p.chain = append(p.chain, turn.GetRequestId())
+		key := turnKey{turn.GetRequestId(), turn.GetAgentId()}
+		if !slices.Contains(p.chain, key) {
+			p.chain = append(p.chain, key)
 		}
-		hasEnded := isDone || turn.GetOutcome() != v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED
-		if hasEnded && !isConsult(turn, turns) {
-			p.of(turn.GetRequestId()).complete(turn)
+		if isDone || turn.GetOutcome() != v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED {
+			p.of(key).complete(turn, shownOf(turn, turns))
 		}
 	}
 }
 
 // complete adds what is missing of a whole answer.
-func (w *writtenAnswer) complete(turn *v1.Turn) {
-	whole := shownOf(turn)
+func (w *writtenAnswer) complete(turn *v1.Turn, whole string) {
 	if whole != w.text {
 		part := &AskedPart{Text: whole, AgentID: turn.GetAgentId(), RequestID: turn.GetRequestId(), Replaces: true}
 		if missing, isMore := strings.CutPrefix(whole, w.text); isMore {
@@ -74,7 +72,7 @@ func (w *writtenAnswer) complete(turn *v1.Turn) {
 // take takes a message of the watch.
 func (p *answerParts) take(response *v1.WatchSessionResponse) {
 	if note := response.GetNote(); note != nil {
-		written := p.of(note.GetRequestId())
+		written := p.of(turnKey{note.GetRequestId(), note.GetAgentId()})
 		written.ready = append(written.ready, &AskedPart{
 			Text: note.GetText(), AgentID: note.GetAgentId(), RequestID: note.GetRequestId(), IsNote: true,
 		})
@@ -83,7 +81,7 @@ func (p *answerParts) take(response *v1.WatchSessionResponse) {
 	if delta == nil {
 		return
 	}
-	written := p.of(delta.GetRequestId())
+	written := p.of(turnKey{delta.GetRequestId(), delta.GetAgentId()})
 	startsAgain := delta.GetAttempt() > written.attempt
 	begin := written.end
 	if startsAgain {
@@ -106,8 +104,8 @@ func (p *answerParts) take(response *v1.WatchSessionResponse) {
 // ready returns the parts to show, and forgets them.
 func (p *answerParts) ready() []*AskedPart {
 	var parts []*AskedPart
-	for _, requestID := range p.chain {
-		written := p.of(requestID)
+	for _, key := range p.chain {
+		written := p.of(key)
 		parts = append(parts, written.ready...)
 		written.ready = nil
 	}
@@ -120,17 +118,20 @@ func (p *answerParts) rest(asked *Asked) []*AskedPart {
 	return append(p.ready(), &AskedPart{AgentID: asked.AgentID(), RequestID: asked.Route.GetRequestId(), Asked: asked})
 }
 
-func (p *answerParts) of(requestID string) *writtenAnswer {
-	written := p.written[requestID]
+func (p *answerParts) of(key turnKey) *writtenAnswer {
+	written := p.written[key]
 	if written == nil {
 		written = &writtenAnswer{}
-		p.written[requestID] = written
+		p.written[key] = written
 	}
 	return written
 }
 
-// shownOf returns what the user should see of a turn.
-func shownOf(turn *v1.Turn) string {
+// shownOf returns what the user should see of a turn, one of those that followed from a message.
+func shownOf(turn *v1.Turn, turns []*v1.Turn) string {
+	if isConsult(turn, turns) || wasGivenUp(turn) {
+		return ""
+	}
 	var texts []string
 	for _, text := range []string{turn.GetAgentText(), turn.GetHandoffMessage()} {
 		if text != "" {

@@ -21,16 +21,49 @@ const (
 	DefaultAskWait = 5 * time.Minute
 	// How long one watch of Ask lasts before it looks again.
 	askWatch = 20 * time.Second
-	// Turns that Ask reads: a message passes through far fewer agents.
+	// Turns in a page that Ask reads: a message passes through far fewer agents.
 	askTurns = 100
+	// The shortest wait before Ask tries again, whatever the retry policy says.
+	askPauseMin = 100 * time.Millisecond
 )
 
-// Asked is the answer to a message.
+// AskedOutcome is what became of a message: how the last agent ended its turn, by the names of
+// v1.TurnOutcome without their prefix, or why there is no answer. "" for a command. With the same
+// request_id Ask returns what has become of the message since, and waits again if an agent has it.
+type AskedOutcome string
+
+// What became of a message.
+const (
+	AskedProceed        AskedOutcome = "PROCEED"
+	AskedFollowUp       AskedOutcome = "FOLLOW_UP"
+	AskedComplete       AskedOutcome = "COMPLETE"
+	AskedHandoff        AskedOutcome = "HANDOFF"
+	AskedApprovalNeeded AskedOutcome = "APPROVAL_NEEDED" // and it is no longer pending
+	AskedFailure        AskedOutcome = "FAILURE"
+	AskedAnswered       AskedOutcome = "ANSWERED" // by the answer to a later message
+	// AskedAbandoned: no answer will come; Asked.Cause says why. Ask as a new request.
+	AskedAbandoned AskedOutcome = "ABANDONED"
+	// AskedWithPeople: people have the message. A watch of the session shows what they write.
+	AskedWithPeople AskedOutcome = "WITH_PEOPLE"
+	// AskedAwaitingApproval: a person has to decide first.
+	AskedAwaitingApproval AskedOutcome = "AWAITING_APPROVAL"
+	// AskedQueued: the message waits behind one that people have.
+	AskedQueued AskedOutcome = "QUEUED"
+)
+
+// Asked is what became of a message: its answer, or why there is none yet or will be none.
 type Asked struct {
 	// Route is what Route returned.
 	Route *Turn
-	// Turns is what the agents did, in order; empty for a command.
+	// Turns is what the agents did, in order; empty for a command, and while the message is queued.
 	Turns []*v1.Turn
+	// WaitsFor is an outcome that is not the end of a turn: AskedWithPeople, AskedAwaitingApproval or
+	// AskedQueued; otherwise "".
+	WaitsFor AskedOutcome
+	// Claimed tells, with AskedWithPeople, whether a person has claimed the conversation.
+	Claimed bool
+	// Replayed tells whether an earlier call sent this request_id, so that its caller gets the same answer.
+	Replayed bool
 }
 
 // Text returns everything that the user should see, with an empty line between two agents' texts.
@@ -40,7 +73,7 @@ func (a *Asked) Text() string {
 	}
 	var texts []string
 	for _, turn := range a.Turns {
-		if text := shownOf(turn); text != "" && !isConsult(turn, a.Turns) {
+		if text := shownOf(turn, a.Turns); text != "" {
 			texts = append(texts, text)
 		}
 	}
@@ -55,7 +88,7 @@ func (a *Asked) Notice() string {
 	return a.Turns[len(a.Turns)-1].GetNotice()
 }
 
-// AgentID returns the agent that answered last; empty for a command.
+// AgentID returns the agent that answered last, or has the message; empty for a command.
 func (a *Asked) AgentID() string {
 	if len(a.Turns) == 0 {
 		return ""
@@ -63,29 +96,69 @@ func (a *Asked) AgentID() string {
 	return a.Turns[len(a.Turns)-1].GetAgentId()
 }
 
-// Outcome returns how the last agent ended its turn; TURN_OUTCOME_UNSPECIFIED for a command.
-//
-// TURN_OUTCOME_ABANDONED: there is no answer, and none will come. A newer message may have taken the
-// turn's place, its time may have run out, or its workers may have died: ask as a new request.
-// TURN_OUTCOME_FAILURE and TURN_OUTCOME_APPROVAL_NEEDED usually have no text either.
-func (a *Asked) Outcome() v1.TurnOutcome {
+// Outcome returns what became of the message; "" for a command.
+func (a *Asked) Outcome() AskedOutcome {
+	end := a.end()
+	switch {
+	case a.WaitsFor != "":
+		return a.WaitsFor
+	case end != nil:
+		return AskedOutcome(strings.TrimPrefix(outcomeOf(end).String(), "TURN_OUTCOME_"))
+	case a.Route.GetQueued():
+		return AskedAbandoned
+	default:
+		return ""
+	}
+}
+
+// Cause returns why the turn was abandoned; otherwise ABANDON_CAUSE_UNSPECIFIED, also if the message was
+// still queued when the session was reset, and if the service is older than these causes.
+func (a *Asked) Cause() v1.AbandonCause {
+	end := a.end()
+	switch {
+	case a.Outcome() != AskedAbandoned || end == nil:
+		return v1.AbandonCause_ABANDON_CAUSE_UNSPECIFIED
+	case end.GetOutcome() == v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED:
+		// It is not stored as abandoned yet.
+		return v1.AbandonCause_ABANDON_CAUSE_TIMEOUT
+	default:
+		return end.GetAbandonCause()
+	}
+}
+
+// end returns the last turn that is not only something that an agent said; nil for none.
+func (a *Asked) end() *v1.Turn {
 	for _, turn := range slices.Backward(a.Turns) {
-		switch outcome := turn.GetOutcome(); outcome {
-		case v1.TurnOutcome_TURN_OUTCOME_SAID:
-		case v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED:
-			// The turn is not open: one whose time ran out may not be stored as abandoned yet.
-			return v1.TurnOutcome_TURN_OUTCOME_ABANDONED
-		default:
-			return outcome
+		if turn.GetOutcome() != v1.TurnOutcome_TURN_OUTCOME_SAID {
+			return turn
 		}
 	}
-	return v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED
+	return nil
+}
+
+// outcomeOf returns how a turn ended. An answer to one that was given up counts as none.
+func outcomeOf(turn *v1.Turn) v1.TurnOutcome {
+	if turn.GetOutcome() == v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED || wasGivenUp(turn) {
+		return v1.TurnOutcome_TURN_OUTCOME_ABANDONED
+	}
+	return turn.GetOutcome()
+}
+
+// wasGivenUp tells whether the user, or somebody for them, gave the turn up: a late answer is not shown.
+func wasGivenUp(turn *v1.Turn) bool {
+	switch turn.GetAbandonCause() {
+	case v1.AbandonCause_ABANDON_CAUSE_RESET, v1.AbandonCause_ABANDON_CAUSE_CLEARED,
+		v1.AbandonCause_ABANDON_CAUSE_COMMAND, v1.AbandonCause_ABANDON_CAUSE_CANCELLED,
+		v1.AbandonCause_ABANDON_CAUSE_REPLACED, v1.AbandonCause_ABANDON_CAUSE_ERASED:
+		return true
+	}
+	return false
 }
 
 // NoAnswerYetError is Ask's error after its time. The turn goes on: ask again with RequestID.
 // errors.Is(err, context.DeadlineExceeded) holds.
 type NoAnswerYetError struct {
-	// AgentID is the agent that the message went to.
+	// AgentID is the agent that has the message; "" while it is queued.
 	AgentID string
 	// RequestID is the message's.
 	RequestID string
@@ -95,122 +168,133 @@ type NoAnswerYetError struct {
 
 // Error says what to do.
 func (e *NoAnswerYetError) Error() string {
-	return fmt.Sprintf("no answer from agent %q in %s s; its turn goes on: ask again with request_id %s",
-		e.AgentID, strconv.FormatFloat(e.Wait.Seconds(), 'g', 3, 64), e.RequestID)
+	from, state := fmt.Sprintf(" from agent %q", e.AgentID), "its turn goes on"
+	if e.AgentID == "" {
+		from, state = "", "it waits for the answer to the one before"
+	}
+	return fmt.Sprintf("no answer%s in %s s; %s: ask again with request_id %s",
+		from, strconv.FormatFloat(e.Wait.Seconds(), 'g', 3, 64), state, e.RequestID)
 }
 
 // Unwrap returns context.DeadlineExceeded.
 func (e *NoAnswerYetError) Unwrap() error { return context.DeadlineExceeded }
 
-// Ask routes a message to agents with inboxes, waits for their answer, and returns it. The whole
-// chain is waited for: after a handoff, the answer of the next agent too. A command is answered at
-// once.
+// NoInboxError is Ask's error if the agent that has the turn has no inbox: Route the message with
+// RequestID, and carry it.
+type NoInboxError struct {
+	// AgentID is the agent.
+	AgentID string
+	// RequestID is the message's.
+	RequestID string
+}
+
+// Error says what to do.
+func (e *NoInboxError) Error() string {
+	return fmt.Sprintf("agentrouting: agent %q has no inbox; carry request %s to it, or set delivery: inbox for it in the registry",
+		e.AgentID, e.RequestID)
+}
+
+// Ask routes a message to agents with inboxes, and returns what became of it. It waits as long as one of
+// them may still answer; after a handoff, for the next agent too. A command is answered at once. It also
+// returns as soon as no answer can come, or people have to act first: see AskedOutcome.
 //
 // session_id is required, so that a repeat finds the session. With the same request_id a repeat waits
 // for the same turn. Ask waits until the deadline of ctx, or else DefaultAskWait; then its error is a
-// *NoAnswerYetError, and the turn goes on. If the agent has no inbox and the store's format is
-// older than 2, the error names it: Route the message then, and carry it. If the service cannot be reached, Ask fails: an inbox needs it.
+// *NoAnswerYetError, and the turn goes on. While the service is away, the client connects again and goes on
+// waiting; if it cannot be reached at first, Ask fails: an inbox needs it. If the agent has no inbox the
+// error is a *NoInboxError. Every *RoutingError has the message's RequestID.
 func (c *Client) Ask(ctx context.Context, request *v1.RouteRequest, options ...CallOption) (*Asked, error) {
-	asking, err := c.asking(ctx, request, options)
-	if err != nil {
-		return nil, err
-	}
-	defer asking.end()
-	if asking.isAnswered() {
-		return &Asked{Route: asking.routed}, nil
-	}
-	watched := asking.watched()
-	for {
-		turns, isOpen, err := c.answersTo(asking.calls, asking.routed.GetRequestId(), watched)
+	var asked *Asked
+	for part, err := range c.answer(ctx, request, options) {
 		if err != nil {
 			return nil, err
 		}
-		if !isOpen {
-			return &Asked{Route: asking.routed, Turns: turns}, nil
-		}
-		if err := asking.live(watched, func(response *v1.WatchSessionResponse) bool { return response.GetChange() == nil }); err != nil {
-			return nil, err
-		}
+		asked = part.Asked
 	}
+	return asked, nil
 }
 
 // AskParts asks as Ask does, and yields the answer as it is written, with notes for the user. An error is
 // the last value.
 //
 // Parts are best effort: those of the whole answer that did not come before come at its end, and a part
-// with Replaces stands for everything of its request so far. The last part has Asked, which is what Ask
+// with Replaces stands for everything of its turn so far. The last part has Asked, which is what Ask
 // returns. Agents that send no parts come as one part.
 func (c *Client) AskParts(ctx context.Context, request *v1.RouteRequest, options ...CallOption) iter.Seq2[*AskedPart, error] {
+	return c.answer(ctx, request, options, v1.WatchInclude_WATCH_INCLUDE_DELTAS, v1.WatchInclude_WATCH_INCLUDE_NOTES)
+}
+
+// answer yields the parts of an answer; the last one has Asked.
+func (c *Client) answer(ctx context.Context, request *v1.RouteRequest, options []CallOption, include ...v1.WatchInclude) iter.Seq2[*AskedPart, error] {
 	return func(yield func(*AskedPart, error) bool) {
-		asking, err := c.asking(ctx, request, options)
+		asking, err := c.asking(ctx, request, options, include)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		defer asking.end()
-		if asking.isAnswered() {
-			asked := &Asked{Route: asking.routed}
-			yield(&AskedPart{Text: asked.Text(), RequestID: asking.routed.GetRequestId(), Asked: asked}, nil)
+		if asking.asked != nil {
+			yield(&AskedPart{Text: asking.asked.Text(), RequestID: asking.routed.GetRequestId(), Asked: asking.asked}, nil)
 			return
 		}
-		watched := asking.watched(v1.WatchInclude_WATCH_INCLUDE_DELTAS, v1.WatchInclude_WATCH_INCLUDE_NOTES)
-		parts := newAnswerParts(asking.routed.GetRequestId())
-		for {
-			turns, isOpen, err := c.answersTo(asking.calls, asking.routed.GetRequestId(), watched)
+		parts := &answerParts{written: map[turnKey]*writtenAnswer{}}
+		for asking.asked == nil {
 			hasLeft := false
-			if err == nil && isOpen {
-				failure := asking.live(watched, func(response *v1.WatchSessionResponse) bool {
-					if response.GetChange() != nil {
-						// The stream stays open while this is read, so that no part is lost.
-						turns, isOpen, err = c.answersTo(asking.calls, asking.routed.GetRequestId(), watched)
-						parts.know(turns, false)
-					}
-					parts.take(response)
-					hasLeft = !yieldAll(parts.ready(), yield)
-					return !hasLeft && err == nil && isOpen
+			err := asking.look(parts)
+			if err == nil && asking.asked == nil {
+				err = asking.live(parts, func(part *AskedPart) bool {
+					hasLeft = !yield(part, nil)
+					return !hasLeft
 				})
-				if err == nil {
-					err = failure
-				}
 			}
-			switch {
-			case hasLeft:
+			if hasLeft {
 				return
-			case err != nil:
+			}
+			if err != nil {
+				err = asking.failed(err)
+			}
+			if err == nil && asking.asked == nil {
+				err = asking.pause()
+			}
+			if err != nil {
 				yield(nil, err)
-				return
-			case !isOpen:
-				yieldAll(parts.rest(&Asked{Route: asking.routed, Turns: turns}), yield)
 				return
 			}
 		}
+		yieldAll(parts.rest(asking.asked), func(part *AskedPart) bool { return yield(part, nil) })
 	}
 }
 
-func yieldAll(parts []*AskedPart, yield func(*AskedPart, error) bool) bool {
+func yieldAll(parts []*AskedPart, yield func(*AskedPart) bool) bool {
 	for _, part := range parts {
-		if !yield(part, nil) {
+		if !yield(part) {
 			return false
 		}
 	}
 	return true
 }
 
-// asking is a message that was routed, and how long its answer is waited for.
+// asking is a message that was routed: what became of it so far, and how long that is waited for.
 type asking struct {
 	client *Client
 	routed *Turn
-	userID string
+	// asked is the result; nil as long as an agent may still answer.
+	asked    *Asked
+	turns    []*v1.Turn
+	replayed bool
+	watched  *v1.WatchSessionRequest
 	// calls ends when the caller cancels; the calls' time is not that of the answer.
-	calls context.Context
-	end   func()
-	began time.Time
-	until time.Time
+	calls        context.Context
+	end          func()
+	began, until time.Time
+	// watchUntil is when the present watch, or the time after a failure, is over by itself.
+	watchUntil time.Time
+	attempts   int
 }
 
 // asking routes a message to inboxes. Its error is that of the service, or that the caller has to carry
 // the turn.
-func (c *Client) asking(ctx context.Context, request *v1.RouteRequest, options []CallOption) (*asking, error) {
+func (c *Client) asking(ctx context.Context, request *v1.RouteRequest, options []CallOption, include []v1.WatchInclude) (*asking, error) {
 	if request.GetSessionId() == "" {
 		return nil, errors.New("agentrouting: Ask needs a session_id, so that a repeat finds the session")
 	}
@@ -225,7 +309,7 @@ func (c *Client) asking(ctx context.Context, request *v1.RouteRequest, options [
 			cancel()
 		}
 	})
-	a := &asking{client: c, userID: request.GetUserId(), calls: calls, began: began, until: until}
+	a := &asking{client: c, calls: calls, began: began, until: until}
 	a.end = func() {
 		stop()
 		cancel()
@@ -234,12 +318,23 @@ func (c *Client) asking(ctx context.Context, request *v1.RouteRequest, options [
 		a.end()
 		return nil, err
 	}
+	a.watched = &v1.WatchSessionRequest{
+		SessionId: a.routed.GetSessionId(), UserId: request.GetUserId(), AfterRevision: proto.Int64(a.routed.GetRevision()), Include: include,
+	}
 	return a, nil
 }
 
 func (a *asking) route(request *v1.RouteRequest, options []CallOption) error {
 	message := withRequestID(request)
 	message.Deliver = v1.Delivery_DELIVERY_INBOX
+	var chosen callSettings
+	for _, option := range options {
+		option(&chosen)
+	}
+	if chosen.info == nil {
+		chosen.info = &CallInfo{}
+		options = append(slices.Clone(options), WithInfo(chosen.info))
+	}
 	routed, err := a.client.Route(a.calls, message, options...)
 	if errors.Is(err, StoreFormat) {
 		// Agents with inboxes can be asked all the same.
@@ -253,66 +348,174 @@ func (a *asking) route(request *v1.RouteRequest, options []CallOption) error {
 		return routed.Err
 	}
 	a.routed = routed
+	// An attempt of this very call may be the earlier one, so a repeat within it says nothing.
+	a.replayed = routed.Replayed && chosen.info.Attempts == 1
+	if dispatch := routed.GetDispatch(); dispatch != nil {
+		return checkInbox(dispatch)
+	}
 	// A message that waits (double_text: queue) is dispatched later, as its turn then says.
-	if !a.isAnswered() && !routed.GetQueued() && routed.GetDispatch().GetDelivery() != v1.Delivery_DELIVERY_INBOX {
-		return fmt.Errorf("agentrouting: agent %q has no inbox; carry request %s to it, or set delivery: inbox for it in the registry",
-			routed.AgentID(), routed.GetRequestId())
+	if !routed.GetQueued() {
+		a.done("", false)
 	}
 	return nil
 }
 
-// isAnswered tells whether no agent is asked: a command, with its reply.
-func (a *asking) isAnswered() bool { return a.routed.GetDispatch() == nil && !a.routed.GetQueued() }
-
-// watched returns the request of a watch from here on.
-func (a *asking) watched(include ...v1.WatchInclude) *v1.WatchSessionRequest {
-	return &v1.WatchSessionRequest{
-		SessionId: a.routed.GetSessionId(), UserId: a.userID, AfterRevision: proto.Int64(a.routed.GetRevision()), Include: include,
+// checkInbox returns an error for a turn that the caller has to carry.
+func checkInbox(dispatch *v1.Dispatch) error {
+	if dispatch.GetDelivery() != v1.Delivery_DELIVERY_INBOX {
+		return &NoInboxError{AgentID: dispatch.GetAgent().GetAgentId(), RequestID: dispatch.GetRequestId()}
 	}
+	return nil
 }
 
-// live gives what a watch brings to see, for a while or until that returns false, and moves the request
-// on. The error is that there is no time left; the caller's next call shows what is wrong with the service.
-func (a *asking) live(watched *v1.WatchSessionRequest, see func(*v1.WatchSessionResponse) bool) error {
-	left := time.Until(a.until)
-	if left <= 0 {
-		return &NoAnswerYetError{AgentID: a.routed.AgentID(), RequestID: a.routed.GetRequestId(), Wait: a.until.Sub(a.began)}
+func (a *asking) done(waitsFor AskedOutcome, claimed bool) {
+	a.asked = &Asked{Route: a.routed, Turns: a.turns, WaitsFor: waitsFor, Claimed: claimed, Replayed: a.replayed}
+}
+
+// look reads what became of the message.
+func (a *asking) look(parts *answerParts) error {
+	ids := &v1.StatusRequest{SessionId: a.watched.GetSessionId(), UserId: a.watched.GetUserId()}
+	// First: a turn that is open now is in the history that is read next.
+	state, err := a.client.Status(a.calls, ids)
+	if err != nil {
+		return err
 	}
-	timeout := min(left, askWatch)
+	queue, isQueued := a.queue(state)
+	var newestFirst []*v1.Turn
+	isMessage := func(turn *v1.Turn) bool { return turn.GetRequestId() == a.routed.GetRequestId() }
+	for token := ""; ; {
+		page, err := a.client.ListTurns(a.calls, &v1.ListTurnsRequest{
+			SessionId: ids.GetSessionId(), UserId: ids.GetUserId(), Order: v1.TurnOrder_TURN_ORDER_NEWEST_FIRST,
+			PageSize: askTurns, PageToken: token,
+		})
+		if err != nil {
+			return err
+		}
+		newestFirst = append(newestFirst, page.GetTurns()...)
+		token = page.GetNextPageToken()
+		if token == "" || isQueued || slices.ContainsFunc(newestFirst, isMessage) {
+			break
+		}
+	}
+	turns, chain := chainOf(a.routed.GetRequestId(), newestFirst)
+	a.turns = turns
+	parts.know(turns, false)
+	if state.GetRevision() < a.watched.GetAfterRevision() {
+		return nil // Of a replica that has not seen the newest change.
+	}
+	waiting := lastOpen(state, func(open *v1.Dispatch) bool { return chain[open.GetRequestId()] })
+	switch {
+	case waiting != nil:
+		if err := checkInbox(waiting); err != nil {
+			return err
+		}
+		if isWithPeople(waiting) {
+			a.done(AskedWithPeople, state.GetClaim().GetAgent().GetAgentId() == waiting.GetAgent().GetAgentId())
+		}
+	case isQueued:
+		before := lastOpen(state, func(open *v1.Dispatch) bool { return open.GetTaskId() == queue })
+		if before != nil && isWithPeople(before) {
+			a.done(AskedQueued, false)
+		}
+	case isPaused(state, chain):
+		a.done(AskedAwaitingApproval, false)
+	default:
+		a.done("", false)
+	}
+	return nil
+}
+
+// queue returns the task in which the message is queued, and whether it is.
+func (a *asking) queue(state *v1.StatusResponse) (string, bool) {
+	if slices.Contains(state.GetQueuedRequestIds(), a.routed.GetRequestId()) {
+		return state.GetTask().GetTaskId(), true
+	}
+	for _, parked := range state.GetParkedTasks() {
+		if slices.Contains(parked.GetQueuedRequestIds(), a.routed.GetRequestId()) {
+			return parked.GetTask().GetTaskId(), true
+		}
+	}
+	return "", false
+}
+
+// lastOpen returns the newest open request of a kind; nil for none.
+func lastOpen(state *v1.StatusResponse, isWanted func(*v1.Dispatch) bool) *v1.Dispatch {
+	for _, open := range slices.Backward(state.GetOpenRequests()) {
+		if isWanted(open) {
+			return open
+		}
+	}
+	return nil
+}
+
+func isWithPeople(dispatch *v1.Dispatch) bool {
+	return dispatch.GetAgent().GetKind() == v1.AgentKind_AGENT_KIND_HUMAN
+}
+
+// isPaused tells whether one of the requests waits for an approval.
+func isPaused(state *v1.StatusResponse, requests map[string]bool) bool {
+	return requests[state.GetPendingApproval().GetRequestId()] ||
+		slices.ContainsFunc(state.GetParkedTasks(), func(parked *v1.ParkedTask) bool {
+			return requests[parked.GetPendingApproval().GetRequestId()]
+		})
+}
+
+// live watches for a while, or until the message is answered or the reader leaves. A watch that fails ends;
+// the next look shows what is wrong with the service.
+func (a *asking) live(parts *answerParts, yield func(*AskedPart) bool) error {
+	now := time.Now()
+	if !now.Before(a.until) {
+		agentID := a.routed.AgentID()
+		if len(a.turns) > 0 {
+			agentID = a.turns[len(a.turns)-1].GetAgentId()
+		}
+		return &NoAnswerYetError{AgentID: agentID, RequestID: a.routed.GetRequestId(), Wait: a.until.Sub(a.began)}
+	}
+	a.attempts++
+	timeout := min(a.until.Sub(now), askWatch)
+	a.watchUntil = now.Add(timeout)
 	ctx, cancel := context.WithTimeout(a.calls, timeout)
 	defer cancel()
-	for response, err := range a.client.watchMessages(ctx, watched, timeout) {
+	for response, err := range a.client.watchMessages(ctx, a.watched, timeout) {
 		if err != nil {
 			return nil
 		}
+		a.attempts = 0
 		if change := response.GetChange(); change != nil {
-			watched.AfterRevision = proto.Int64(change.GetRevision())
+			a.watched.AfterRevision = proto.Int64(change.GetRevision())
+			// The stream stays open while this is read, so that no part is lost.
+			if err := a.look(parts); err != nil {
+				return err
+			}
 		}
-		if !see(response) {
+		parts.take(response)
+		if !yieldAll(parts.ready(), yield) || a.asked != nil {
 			return nil
 		}
 	}
 	return nil
 }
 
-// answersTo returns the turns that followed from a request, and whether one of them is open.
-func (c *Client) answersTo(ctx context.Context, requestID string, asked *v1.WatchSessionRequest) ([]*v1.Turn, bool, error) {
-	// First: a turn that is open now is in the history that is read next.
-	state, err := c.Status(ctx, &v1.StatusRequest{SessionId: asked.GetSessionId(), UserId: asked.GetUserId()})
-	if err != nil {
-		return nil, false, err
+// failed returns nil while the service is away, and otherwise the error: a refusal, or time is up.
+func (a *asking) failed(err error) error {
+	failure := asError(err)
+	if failure == nil {
+		return err
 	}
-	page, err := c.ListTurns(ctx, &v1.ListTurnsRequest{
-		SessionId: asked.GetSessionId(), UserId: asked.GetUserId(), Order: v1.TurnOrder_TURN_ORDER_NEWEST_FIRST, PageSize: askTurns,
-	})
-	if err != nil {
-		return nil, false, err
+	failure.RequestID = a.routed.GetRequestId()
+	mayComeBack := failure.mayFallBack() || failure.Reason == WatchTooSlow
+	if !mayComeBack || a.calls.Err() != nil || !time.Now().Before(a.until) {
+		return failure
 	}
-	turns, known := chainOf(requestID, page.GetTurns())
-	isOpen := len(turns) == 0 || slices.ContainsFunc(state.GetOpenRequests(), func(open *v1.Dispatch) bool {
-		return known[open.GetRequestId()]
-	})
-	return turns, isOpen, nil
+	a.attempts++
+	a.watchUntil = a.until
+	return nil
+}
+
+// pause waits before the next look, after a watch or a failure.
+func (a *asking) pause() error {
+	wait := max(askPauseMin, a.client.settings.retry.backoff(max(1, a.attempts)))
+	return pause(a.calls, a.client.closing, max(0, min(wait, time.Until(a.watchUntil))))
 }
 
 // chainOf returns the turns that followed from a request, itself included, the oldest first, and their

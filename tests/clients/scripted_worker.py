@@ -133,11 +133,11 @@ def ask(address: str) -> None:
                 else:
                     asked = client.ask(**given, wait=wait)
             except (agent_routing.RoutingError, ValueError, TimeoutError) as error:
-                say(error=str(error))
+                say(error=str(error), request_id=getattr(error, "request_id", ""))
             else:
                 turns = [turn.agent_id for turn in asked.turns]
-                ends = {"outcome": asked.outcome, "notice": asked.notice}
-                say(text=asked.text, agent_id=asked.agent_id, **ends, turns=turns, **read)
+                names = ("text", "agent_id", "outcome", "cause", "notice", "claimed", "replayed")
+                say(**{name: getattr(asked, name) for name in names}, turns=turns, **read)
 
 
 def read_parts(parts):
@@ -146,9 +146,10 @@ def read_parts(parts):
     for part in parts:
         if part.is_note:
             notes.append(part.text)
-        elif part.text:
-            before = "" if part.replaces else texts.get(part.request_id, "")
-            texts[part.request_id] = before + part.text
+        elif part.text or part.replaces:
+            turn = (part.request_id, part.agent_id)
+            before = "" if part.replaces else texts.get(turn, "")
+            texts[turn] = before + part.text
             count += 1
         asked = part.asked
     shown = list(texts.values())

@@ -425,7 +425,8 @@ async def test_ask_reaches_agents_without_an_inbox(office, client):
 
 def test_parts_are_put_together_as_the_contract_says():
     """Repeats are dropped, a gap waits for the whole, a new attempt begins again."""
-    parts = AnswerParts("r1")
+    parts = AnswerParts()
+    parts.know((Turn(request_id="r1", agent_id="a"),))
 
     def delta(begin, text, *, attempt=1, request_id="r1"):
         end = begin + len(text)

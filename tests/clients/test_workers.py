@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent_routing import AsyncClient, outcomes
+from agent_routing.errors import UnknownSession
+from agent_routing.v1.routing_service_pb2 import StatusResponse
 from agent_routing.v1.turn_pb2 import TurnOutcome
 from routing_service.server.server import system_clock_us
 from tests import toolchains
@@ -214,6 +216,53 @@ class Desk:
         return [line for worker in self.workers for line in worker.said(event)]
 
 
+class Colleague:
+    """Does to a session what a step of a scenario says: an operator, a person, the user."""
+
+    def __init__(self, client, session_id):
+        self.client = client
+        self.session_id = session_id
+
+    async def act(self, action):
+        """Do one thing."""
+        [(kind, given)] = action.items()
+        client, session_id = self.client, self.session_id
+        state = await client.status(session_id, user_id="ana")
+        match kind:
+            case "say":
+                request_id = state.open_requests[-1].request_id
+                ids = {"session_id": session_id, "request_id": request_id}
+                await client.say(given, agent_id="front", **ids)
+            case "claim":
+                await client.claim_turn(session_id, given, claimant="bea")
+            case "complete" | "approval_needed":
+                agent_id, text = given
+                outcome = outcomes.proceed()
+                if kind == "approval_needed":
+                    outcome, text = outcomes.approval_needed(text), ""
+                request_id = state.open_requests[-1].request_id
+                await client.complete_turn(session_id, request_id, agent_id, outcome, text=text)
+            case "approve":
+                parked = state.parked_tasks[:1]
+                waiting = (parked[0] if parked else state).pending_approval
+                await client.resume_task(waiting.task_id, waiting.request_id, "APPROVE")
+            case _:
+                raise AssertionError(kind)
+
+    async def until_taken(self, request_id):
+        """Wait until a message was routed."""
+        async with asyncio.timeout(LINE_S_MAX):
+            while True:
+                try:
+                    state = await self.client.status(self.session_id, user_id="ana")
+                except UnknownSession:
+                    state = StatusResponse()
+                requests = [each.request_id for each in state.open_requests]
+                if request_id in (*requests, *state.queued_request_ids):
+                    return
+                await asyncio.sleep(0.05)
+
+
 async def play(programs, scenario, live):
     """Play a scenario, and compare what came of it."""
     session_id = f"worker-{fresh_id()}"
@@ -222,6 +271,8 @@ async def play(programs, scenario, live):
         asker = await stack.enter_async_context(
             running(programs, *programs.scripted, "ask", live.server.address)
         )
+        client = await stack.enter_async_context(AsyncClient(live.server.address))
+        colleague = Colleague(client, session_id)
         request_id, request_ids = "", []
         for place, step in enumerate(scenario["steps"]):
             if not desk.workers and not step.get("no_worker"):
@@ -231,19 +282,23 @@ async def play(programs, scenario, live):
             if "again_of" in step:
                 request_id = request_ids[step["again_of"]]
             request_ids.append(request_id)
+            for action in step.get("first", ()):
+                await colleague.act(action)
             text = step["ask"] if isinstance(step["ask"], str) else json.dumps(step["ask"])
             ids = {"session_id": session_id, "user_id": "ana", "request_id": request_id}
             more = {key: step[key] for key in ("wait_ms", "parts") if key in step}
             asker.process.stdin.write(json.dumps({"text": text} | ids | more).encode() + b"\n")
-            if "tells" in step:
-                await desk.until("began", 1)
-                async with AsyncClient(live.server.address) as colleague:
-                    await colleague.say(step["tells"], agent_id="front", **ids)
+            if "meanwhile" in step:
+                await colleague.until_taken(request_id)
+                await desk.until("began", step.get("until_began", 0))
+                for action in step["meanwhile"]:
+                    await colleague.act(action)
             if "stop_when" in step or "die" in text:
                 await desk.replace_worker(stop_when=step.get("stop_when"))
             said = await asker.line(place)
             if "error" in step:
                 assert step["error"] in said.get("error", ""), said
+                assert said["request_id"] == request_id
             else:
                 assert "error" not in said, said
                 vector_runner.compare(step["answer"], said, "answer")
@@ -329,6 +384,39 @@ async def approvals_over_a_kill(programs, server):
             await ask("three")
             assert await program.line(5) == expected[5]
             assert [json.loads(line) for line in program.lines] == expected
+
+
+async def test_ask_waits_through_a_restart_of_the_server(programs, tmp_path):
+    """The message is stored; who gives up in an outage learns its request id."""
+    server = TaxServer(tmp_path, REGISTRY)
+    await asyncio.to_thread(server.start)
+    try:
+        async with running(programs, *programs.scripted, "ask", server.address) as asker:
+            await ask_over_restarts(asker, server)
+    finally:
+        await asyncio.to_thread(server.kill)
+
+
+async def ask_over_restarts(asker, server):
+    """Ask twice, and kill the server under way; the second time it stays away."""
+
+    async def ask(request_id, **more):
+        ids = {"session_id": "one", "user_id": "ana", "request_id": request_id}
+        asker.process.stdin.write(json.dumps({"text": "hello"} | ids | more).encode() + b"\n")
+        await colleague.until_taken(request_id)
+        await asyncio.to_thread(server.kill)
+
+    async with AsyncClient(server.address, fallback=None, timeout=30) as client:
+        colleague = Colleague(client, "one")
+        await ask(fresh_id(), parts=True)
+        await asyncio.to_thread(server.start)
+        await colleague.act({"complete": ["front", "Here I am."]})
+        said = await asker.line(0)
+        assert (said["text"], said["shown"]) == ("Here I am.", ["Here I am."]), said
+        request_id = fresh_id()
+        await ask(request_id, wait_ms=500)
+        said = await asker.line(1)
+        assert said["request_id"] == request_id, said
 
 
 README_REGISTRY = re.search(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -186,7 +186,7 @@ class AsyncClient(AsyncAskCalls):
 
     async def _live(
         self, request: pb.WatchSessionRequest, timeout_s: float
-    ) -> AsyncIterator[pb.WatchSessionResponse]:
+    ) -> AsyncGenerator[pb.WatchSessionResponse]:
         metadata = await self._settings.metadata_soon()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
@@ -198,21 +198,6 @@ class AsyncClient(AsyncAskCalls):
                 raise
         finally:
             stream.cancel()
-
-    async def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
-        metadata = await self._settings.metadata_soon()
-        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
-        try:
-            async for response in stream:
-                if response.HasField("change"):
-                    return response.change.revision
-        except grpc.RpcError:
-            # Also at the end of its time. The caller's next call shows what is wrong.
-            if self._closed:
-                raise
-        finally:
-            stream.cancel()
-        return 0
 
     async def _watch_inbox(
         self, request: pb.WatchInboxRequest

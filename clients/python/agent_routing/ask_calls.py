@@ -5,22 +5,21 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any
 
 from agent_routing.asking import (
     ASK_S_DEFAULT,
     ASK_TURNS,
-    ASK_WATCH_S,
     AnswerParts,
     Asked,
     AskedPart,
-    chain_of,
+    Asking,
     check_inbox,
-    is_open,
-    no_answer_yet,
 )
-from agent_routing.errors import StoreFormat
+from agent_routing.calls import CallInfo
+from agent_routing.errors import RoutingError, StoreFormat
 from agent_routing.ids import new_uuid7
 from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.messages import turn_pb2
@@ -42,38 +41,29 @@ class AskCalls(RoutingCalls):
         wait: Seconds = ASK_S_DEFAULT,
         **fields: Any,
     ) -> Asked:
-        """Route a message to agents with inboxes, wait for their answer, and return it.
+        """Route a message to agents with inboxes, and return what became of it.
 
-        The whole chain is waited for: after a handoff, the answer of the next agent too. A command
-        is answered at once.
+        Waits as long as one of them may still answer; after a handoff, for the next agent too. A
+        command is answered at once. Returns also as soon as no answer can come, or people have to
+        act first: see Asked.outcome.
 
         session_id: required, so that a repeat finds the session. request_id: with the same one a
-        repeat waits for the same turn. wait: how long, in seconds. fields: the other arguments of
-        route(), such as locale, channel and items.
+        repeat waits for the same turn. wait: how long, in seconds; while the service is away, the
+        client connects again and goes on waiting. fields: the other arguments of route(), such as
+        locale, channel and items.
 
-        Raises ValueError if the agent has no inbox: then route() the message and carry it; the
-        turn is open, and route() with the request_id in the message returns its dispatch.
-        TimeoutError after wait: the turn goes on; ask again with the request_id in the message.
-        Unavailable if the service cannot be reached: an inbox needs it. What route(), status()
-        and list_turns() raise.
+        Raises NoAnswerYet, a TimeoutError, after wait: the turn goes on; ask again with the
+        error's request_id. NoInbox, a ValueError, if the agent has no inbox: carry the turn, which
+        route() with the error's request_id returns. What route(), status() and list_turns() raise,
+        each with request_id: Unavailable if the service cannot be reached at first, as an inbox
+        needs it, or is away when wait is over.
         """
-        wait_s = positive_seconds("wait", wait)
-        until_s = time.monotonic() + wait_s
-        routed = self._ask(text, session_id, user_id, request_id, fields)
-        if routed.dispatch is None and not routed.queued:
-            return Asked(routed)
-        watched = pb.WatchSessionRequest(
-            session_id=session_id, user_id=user_id, after_revision=routed.revision
-        )
-        while True:
-            turns, is_done = self._chain(routed.request_id, session_id, user_id)
-            if is_done:
-                return Asked(routed, turns)
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError(no_answer_yet(routed, wait_s))
-            revision = self._next_revision(watched, min(left_s, ASK_WATCH_S))
-            watched.after_revision = max(watched.after_revision, revision)
+        given = {"session_id": session_id, "user_id": user_id, "request_id": request_id, **fields}
+        with closing(self._answer(text, wait, given)) as parts:
+            for part in parts:
+                if part.asked is not None:
+                    return part.asked
+        raise AssertionError("the last part has the answer")
 
     def ask_parts(
         self,
@@ -93,53 +83,55 @@ class AskCalls(RoutingCalls):
 
         Arguments and errors: as of ask().
         """
+        given = {"session_id": session_id, "user_id": user_id, "request_id": request_id, **fields}
+        return self._answer(text, wait, given, pb.WATCH_INCLUDE_DELTAS, pb.WATCH_INCLUDE_NOTES)
+
+    def _answer(
+        self, text: str, wait: Seconds, given: dict[str, Any], *include: pb.WatchInclude.ValueType
+    ) -> Generator[AskedPart]:
+        """Yield the parts of an answer; the last one has asked."""
         wait_s = positive_seconds("wait", wait)
         until_s = time.monotonic() + wait_s
-        routed = self._ask(text, session_id, user_id, request_id, fields)
-        if routed.dispatch is None and not routed.queued:
-            asked = Asked(routed)
-            yield AskedPart(asked.text, asked=asked)
-            return
-        watched = pb.WatchSessionRequest(
-            session_id=session_id,
-            user_id=user_id,
-            after_revision=routed.revision,
-            include=[pb.WATCH_INCLUDE_DELTAS, pb.WATCH_INCLUDE_NOTES],
+        routed, replayed = self._ask(text, given)
+        asking = Asking(
+            routed, given["user_id"], (wait_s, until_s), replayed=replayed, include=include
         )
-        parts = AnswerParts(routed.request_id)
+        if asking.is_done():
+            yield AskedPart(asking.asked.text, asked=asking.asked)
+            return
+        parts = AnswerParts()
         while True:
-            turns, is_done = self._chain(routed.request_id, session_id, user_id)
-            if is_done:
-                break
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError(no_answer_yet(routed, wait_s))
-            for response in self._live(watched, min(left_s, ASK_WATCH_S)):
-                if response.HasField("change"):
-                    # The stream stays open while this is read, so that no part is lost.
-                    watched.after_revision = response.change.revision
-                    turns, is_done = self._chain(routed.request_id, session_id, user_id)
-                    parts.know(turns)
-                parts.take(response)
-                for part in parts.ready():
-                    yield part
-                if is_done:
+            try:
+                self._look(asking)
+                parts.know(asking.turns)
+                if asking.is_done():
                     break
-            if is_done:
+                # The stream stays open while the session is read, so that no part is lost.
+                with closing(self._live(asking.watched, asking.begin_watch_s())) as live:
+                    for response in live:
+                        if asking.received(response):
+                            self._look(asking)
+                            parts.know(asking.turns)
+                        parts.take(response)
+                        for part in parts.ready():
+                            yield part
+                        if asking.is_done():
+                            break
+            except RoutingError as error:
+                asking.failed(error)
+            if asking.is_done():
                 break
-        for part in parts.rest(Asked(routed, turns)):
+            time.sleep(asking.pause_s(self._settings.retry))
+        for part in parts.rest(asking.asked):
             yield part
 
-    def _ask(
-        self, text: str, session_id: str, user_id: str, request_id: str, fields: dict[str, Any]
-    ) -> RouteResult:
-        """Route a message to inboxes. Raises ValueError for a turn that the caller has to carry."""
-        given = {
-            "session_id": session_id,
-            "user_id": user_id,
-            "request_id": request_id or new_uuid7(),
-            **fields,
-        }
+    def _ask(self, text: str, given: dict[str, Any]) -> tuple[RouteResult, bool]:
+        """Route a message to inboxes; also say whether an earlier call had sent it.
+
+        Raises NoInbox for a turn that the caller has to carry.
+        """
+        info = given.get("info") or CallInfo()
+        given |= {"info": info, "request_id": given["request_id"] or new_uuid7()}
         try:
             routed = self.route(text, deliver="INBOX", **given)
         except StoreFormat:
@@ -149,26 +141,32 @@ class AskCalls(RoutingCalls):
             raise routed.error
         if routed.dispatch is not None:
             check_inbox(routed.dispatch)
-        return routed
+        # An attempt of this very call may be the earlier one, so a repeat within it says nothing.
+        return routed, routed.replayed and info.attempts == 1
 
-    def _chain(
-        self, request_id: str, session_id: str, user_id: str
-    ) -> tuple[tuple[turn_pb2.Turn, ...], bool]:
-        """Return what followed from a request so far, and whether all of it was answered."""
+    def _look(self, asking: Asking) -> None:
+        """Read what became of a message."""
+        session_id, user_id = asking.watched.session_id, asking.watched.user_id
         # First: a turn that is open now is in the history that is read next.
         state = self.status(session_id, user_id=user_id)
-        page = self.list_turns_page(
-            session_id, user_id=user_id, order="NEWEST_FIRST", page_size=ASK_TURNS
-        )
-        turns = chain_of(request_id, page.turns)
-        return turns, not is_open(turns, state.open_requests)
-
-    @abstractmethod
-    def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
-        """Wait for the next change after a revision; return its revision, or 0 if none came."""
+        turns: list[turn_pb2.Turn] = []
+        page_token = ""
+        while True:
+            page = self.list_turns_page(
+                session_id,
+                user_id=user_id,
+                order="NEWEST_FIRST",
+                page_size=ASK_TURNS,
+                page_token=page_token,
+            )
+            turns += page.turns
+            page_token = page.next_page_token
+            if not page_token or asking.is_found(turns, state):
+                break
+        asking.look(state, turns)
 
     @abstractmethod
     def _live(
         self, request: pb.WatchSessionRequest, timeout_s: float
-    ) -> Iterator[pb.WatchSessionResponse]:
+    ) -> Generator[pb.WatchSessionResponse]:
         """Yield what one connection of a watch brings, until its time is up or it fails."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -200,7 +200,7 @@ class Client(AskCalls):
 
     def _live(
         self, request: pb.WatchSessionRequest, timeout_s: float
-    ) -> Iterator[pb.WatchSessionResponse]:
+    ) -> Generator[pb.WatchSessionResponse]:
         metadata = self._settings.metadata_now()
         stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
@@ -211,21 +211,6 @@ class Client(AskCalls):
                 raise
         finally:
             stream.cancel()
-
-    def _next_revision(self, request: pb.WatchSessionRequest, timeout_s: float) -> int:
-        metadata = self._settings.metadata_now()
-        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
-        try:
-            for response in stream:
-                if response.HasField("change"):
-                    return response.change.revision
-        except grpc.RpcError:
-            # Also at the end of its time. The caller's next call shows what is wrong.
-            if self._closed:
-                raise
-        finally:
-            stream.cancel()
-        return 0
 
     def _watch(self, watch: Watch) -> Iterator[Watched]:
         while True:

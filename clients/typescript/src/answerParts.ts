@@ -1,11 +1,11 @@
 // Puts the parts of a message's answers together, as a watch of its session brings them.
 
-import { type Asked, type AskedPart, isConsult } from "./asking.js";
+import { type Asked, type AskedPart, shownText } from "./asking.js";
 import type { TurnDelta } from "./gen/agent_routing/v1/routing_service_pb.js";
 import { type Turn, TurnOutcome } from "./gen/agent_routing/v1/turn_pb.js";
 import type { Watched } from "./watch.js";
 
-/** What came of one request's answer. */
+/** What came of one turn's answer. */
 class Written {
   attempt = 0;
   end = 0n;
@@ -16,36 +16,29 @@ class Written {
 }
 
 /**
- * Drops repeats, and after a gap waits for the whole. Parts of requests that are not known to follow
- * from the message are kept back, so that what an agent said before a handoff comes before the parts
- * of the next agent.
+ * Drops repeats, and after a gap waits for the whole. Parts of turns that are not known to follow from
+ * the message are kept back, so that what an agent said before a handoff comes before the parts of the
+ * next agent.
  */
 export class AnswerParts {
-  /** Of the requests of the chain, in its order. */
-  readonly #written: Map<string, Written>;
+  /** Of the turns of the chain, in its order. */
+  readonly #written = new Map<string, Written>();
   readonly #keptBack = new Map<string, Written>();
-
-  constructor(requestId: string) {
-    this.#written = new Map([[requestId, new Written()]]);
-  }
 
   /**
    * Takes the turns that followed from the message so far; those that ended are whole. isDone: all of
-   * them are, also those that were abandoned.
+   * them are, also those that are still open.
    */
   know(turns: readonly Turn[], isDone = false): void {
     for (const turn of turns) {
-      const { requestId } = turn;
-      if (!this.#written.has(requestId)) this.#written.set(requestId, this.#of(requestId));
+      if (!this.#written.has(keyOf(turn))) this.#written.set(keyOf(turn), this.#of(turn));
       const hasEnded = isDone || turn.outcome !== TurnOutcome.UNSPECIFIED;
-      if (hasEnded && !isConsult(turn, turns)) this.#complete(turn, this.#of(requestId));
+      if (hasEnded) this.#complete(turn, shownText(turn, turns), this.#of(turn));
     }
   }
 
   /** Adds what is missing of a whole answer. */
-  #complete(turn: Turn, written: Written): void {
-    const { agentId, requestId } = turn;
-    const whole = [turn.agentText, turn.handoffMessage].filter((text) => text !== "").join("\n\n");
+  #complete({ agentId, requestId }: Turn, whole: string, written: Written): void {
     if (whole !== written.text) {
       const replaces = !whole.startsWith(written.text);
       const text = replaces ? whole : whole.slice(written.text.length);
@@ -59,14 +52,15 @@ export class AnswerParts {
     if (kind.case === "note") {
       const { text, agentId, requestId } = kind.value;
       const ready = { text, agentId, requestId, isNote: true, replaces: false };
-      this.#of(requestId).ready.push(ready);
+      this.#of(kind.value).ready.push(ready);
     } else if (kind.case === "delta") {
       this.#delta(kind.value);
     }
   }
 
-  #delta({ attempt, begin, end, text, agentId, requestId }: TurnDelta): void {
-    const written = this.#of(requestId);
+  #delta(delta: TurnDelta): void {
+    const { attempt, begin, end, text, agentId, requestId } = delta;
+    const written = this.#of(delta);
     const startsAgain = attempt > written.attempt;
     const expected = startsAgain ? 0n : written.end;
     if (written.isWhole || attempt < written.attempt) return;
@@ -88,11 +82,19 @@ export class AnswerParts {
     return [...this.ready(), lastPart("", asked)];
   }
 
-  #of(requestId: string): Written {
-    const written = this.#written.get(requestId) ?? this.#keptBack.get(requestId) ?? new Written();
-    if (!this.#written.has(requestId)) this.#keptBack.set(requestId, written);
+  #of(of: OfTurn): Written {
+    const key = keyOf(of);
+    const written = this.#written.get(key) ?? this.#keptBack.get(key) ?? new Written();
+    if (!this.#written.has(key)) this.#keptBack.set(key, written);
     return written;
   }
+}
+
+type OfTurn = Pick<Turn, "requestId" | "agentId">;
+
+/** Names a turn: agents between which an operator moved a message share its request. */
+function keyOf({ requestId, agentId }: OfTurn): string {
+  return `${requestId} ${agentId}`;
 }
 
 /** Returns the part that has the whole answer. */

@@ -5,17 +5,14 @@ import { AnswerParts, lastPart } from "./answerParts.js";
 import {
   ASK_MS_DEFAULT,
   ASK_TURNS,
-  ASK_WATCH_MS,
-  Asked,
+  type Asked,
   type AskedPart,
-  chainOf,
+  Asking,
   checkInbox,
-  isOpen,
-  NoAnswerYet,
 } from "./asking.js";
-import type { CallOptions } from "./call.js";
+import type { CallInfo, CallOptions } from "./call.js";
 import type { RoutingClient } from "./client.js";
-import { StoreFormat } from "./errors.js";
+import { RoutingError, StoreFormat } from "./errors.js";
 import { Delivery } from "./gen/agent_routing/v1/dispatch_pb.js";
 import {
   TurnOrder,
@@ -26,8 +23,8 @@ import {
 import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
 import { newUuid7 } from "./ids.js";
 import type { AskFields } from "./requestFields.js";
-import type { RouteResult } from "./routeResult.js";
-import { positiveMs } from "./waiting.js";
+import type { RetryPolicy } from "./retry.js";
+import { positiveMs, sleep } from "./waiting.js";
 import type { Watched } from "./watch.js";
 
 type Shared = Pick<CallOptions, "signal" | "headers">;
@@ -40,6 +37,7 @@ export interface AskOptions extends Shared {
 /** What asking needs of a client. */
 export interface AskCalls {
   readonly client: RoutingClient;
+  readonly retry: RetryPolicy;
   watch(
     request: WatchSessionRequest,
     awayMsMax: number,
@@ -49,135 +47,126 @@ export interface AskCalls {
 }
 
 export async function ask(calls: AskCalls, fields: AskFields, options: AskOptions): Promise<Asked> {
-  const asking = await begin(calls, fields, options);
-  if (asking.isAnswered) return new Asked(asking.routed);
-  const watched = asking.request([]);
-  for (;;) {
-    const { turns, isDone } = await asking.chain();
-    if (isDone) return new Asked(asking.routed, turns);
-    // The watch moves its request on.
-    for await (const kind of asking.live(watched)) if (kind.case === "change") break;
+  for await (const part of answer(calls, fields, options, [])) {
+    if (part.asked !== undefined) return part.asked;
   }
+  throw new Error("the last part has the answer");
 }
 
-export async function* askParts(
+export function askParts(
   calls: AskCalls,
   fields: AskFields,
   options: AskOptions,
 ): AsyncGenerator<AskedPart, void, void> {
-  const asking = await begin(calls, fields, options);
-  if (asking.isAnswered) {
-    const asked = new Asked(asking.routed);
-    yield lastPart(asked.text, asked);
+  return answer(calls, fields, options, [WatchInclude.DELTAS, WatchInclude.NOTES]);
+}
+
+/** Yields the parts of an answer; the last one has asked. */
+async function* answer(
+  calls: AskCalls,
+  fields: AskFields,
+  given: AskOptions,
+  include: WatchInclude[],
+): AsyncGenerator<AskedPart, void, void> {
+  const { waitMs = ASK_MS_DEFAULT, ...options } = given;
+  const asking = await begin(calls, fields, options, waitMs, include);
+  if (asking.asked !== undefined) {
+    yield lastPart(asking.asked.text, asking.asked);
     return;
   }
-  const watched = asking.request([WatchInclude.DELTAS, WatchInclude.NOTES]);
-  const parts = new AnswerParts(asking.routed.requestId);
+  const parts = new AnswerParts();
+  const look = async () => {
+    await lookAt(calls.client, asking, options);
+    parts.know(asking.turns);
+  };
   for (;;) {
-    let { turns, isDone } = await asking.chain();
-    if (!isDone) {
-      for await (const kind of asking.live(watched)) {
-        if (kind.case === "change") {
-          // The stream stays open while this is read, so that no part is lost.
-          ({ turns, isDone } = await asking.chain());
-          parts.know(turns);
-        }
-        parts.take(kind);
-        yield* parts.ready();
-        if (isDone) break;
-      }
-    }
-    if (isDone) {
-      yield* parts.rest(new Asked(asking.routed, turns));
-      return;
-    }
-  }
-}
-
-/** A message that was routed, and the calls that find out what became of it. */
-class Asking {
-  readonly #calls: AskCalls;
-  readonly #ids: { sessionId: string; userId: string };
-  readonly #options: Shared;
-  readonly #waitMs: number;
-  readonly #untilMs: number;
-  readonly routed: RouteResult;
-
-  constructor(
-    calls: AskCalls,
-    routed: RouteResult,
-    userId: string,
-    options: Shared,
-    [waitMs, untilMs]: [number, number],
-  ) {
-    this.#calls = calls;
-    this.#ids = { sessionId: routed.sessionId, userId };
-    this.#options = options;
-    this.#waitMs = waitMs;
-    this.#untilMs = untilMs;
-    this.routed = routed;
-  }
-
-  /** Whether no agent is asked: a command, with its reply. */
-  get isAnswered(): boolean {
-    return this.routed.dispatch === undefined && !this.routed.response.queued;
-  }
-
-  /** The request of a watch from here on. */
-  request(include: WatchInclude[]): WatchSessionRequest {
-    const afterRevision = this.routed.revision;
-    return create(WatchSessionRequestSchema, { ...this.#ids, afterRevision, include });
-  }
-
-  /** Returns what followed from the message so far, and whether all of it was answered. */
-  async chain(): Promise<{ turns: Turn[]; isDone: boolean }> {
-    const { client } = this.#calls;
-    // First: a turn that is open now is in the history that is read next.
-    const state = await client.status(this.#ids, this.#options);
-    const page = await client.listTurnsPage(
-      { ...this.#ids, order: TurnOrder.NEWEST_FIRST, pageSize: ASK_TURNS },
-      this.#options,
-    );
-    const turns = chainOf(this.routed.requestId, page.turns);
-    return { turns, isDone: !isOpen(turns, state.openRequests) };
-  }
-
-  /** Yields what a watch brings for a while. Throws NoAnswerYet if there is no time left. */
-  async *live(request: WatchSessionRequest): AsyncGenerator<Watched, void, void> {
-    const leftMs = this.#untilMs - performance.now();
-    if (leftMs <= 0) throw new NoAnswerYet(this.routed, this.#waitMs);
-    const timeoutMs = Math.min(leftMs, ASK_WATCH_MS);
-    const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), timeoutMs);
-    const { signal } = this.#options;
-    const ended = signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]);
     try {
-      yield* this.#calls.watch(request, timeoutMs, { ...this.#options, signal: ended });
-    } catch {
-      // Also at the end of its time. The caller's next call shows what is wrong.
-      signal?.throwIfAborted();
-      this.#calls.throwIfClosed();
-    } finally {
-      clearTimeout(timer);
+      await look();
+      if (asking.asked === undefined) {
+        for await (const kind of live(calls, asking, options)) {
+          // The stream stays open while this is read, so that no part is lost.
+          if (asking.received(kind)) await look();
+          parts.take(kind);
+          yield* parts.ready();
+          if (asking.asked !== undefined) break;
+        }
+      }
+    } catch (error) {
+      if (!(error instanceof RoutingError)) throw error;
+      asking.failed(error);
     }
+    if (asking.asked !== undefined) break;
+    await sleep(asking.pauseMs(calls.retry), options.signal);
   }
+  yield* parts.rest(asking.asked);
 }
 
-/** Routes a message to inboxes. Throws RangeError for a turn that the caller has to carry. */
-async function begin(calls: AskCalls, fields: AskFields, options: AskOptions): Promise<Asking> {
-  const { waitMs = ASK_MS_DEFAULT, ...others } = options;
+/** Routes a message to inboxes. Throws NoInbox for a turn that the caller has to carry. */
+async function begin(
+  { client }: AskCalls,
+  fields: AskFields,
+  options: Shared,
+  waitMs: number,
+  include: WatchInclude[],
+): Promise<Asking> {
   const untilMs = performance.now() + positiveMs("waitMs", waitMs);
   const message = { ...fields, requestId: fields.requestId || newUuid7() };
-  const { client } = calls;
+  const info: CallInfo = {};
   const routed = await client
-    .route({ ...message, deliver: Delivery.INBOX }, others)
+    .route({ ...message, deliver: Delivery.INBOX }, { ...options, info })
     .catch((error: unknown) => {
       // Agents with inboxes can be asked all the same.
-      if (error instanceof StoreFormat) return client.route(message, others);
+      if (error instanceof StoreFormat) return client.route(message, { ...options, info });
       throw error;
     });
   if (routed.error !== undefined) throw routed.error;
   // A message that waits (double_text: queue) is dispatched later, as its turn then says.
   if (routed.dispatch !== undefined) checkInbox(routed.dispatch);
-  return new Asking(calls, routed, fields.userId ?? "", others, [waitMs, untilMs]);
+  const { sessionId, revision: afterRevision } = routed;
+  const ids = { sessionId, userId: fields.userId ?? "" };
+  const watched = create(WatchSessionRequestSchema, { ...ids, afterRevision, include });
+  // An attempt of this very call may be the earlier one, so a repeat within it says nothing.
+  const replayed = routed.replayed && info.attempts === 1;
+  return new Asking(routed, watched, { waitMs, untilMs }, replayed);
+}
+
+/** Reads what became of a message. */
+async function lookAt(client: RoutingClient, asking: Asking, options: Shared): Promise<void> {
+  const { sessionId, userId } = asking.watched;
+  const ids = { sessionId, userId };
+  // First: a turn that is open now is in the history that is read next.
+  const state = await client.status(ids, options);
+  const turns: Turn[] = [];
+  let pageToken = "";
+  do {
+    const page = await client.listTurnsPage(
+      { ...ids, order: TurnOrder.NEWEST_FIRST, pageSize: ASK_TURNS, pageToken },
+      options,
+    );
+    turns.push(...page.turns);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== "" && !asking.isFound(turns, state));
+  asking.look(state, turns);
+}
+
+/** Yields what a watch brings for a while; it moves its request on. Throws NoAnswerYet. */
+async function* live(
+  calls: AskCalls,
+  asking: Asking,
+  options: Shared,
+): AsyncGenerator<Watched, void, void> {
+  const timeoutMs = asking.beginWatchMs();
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), timeoutMs);
+  const { signal } = options;
+  const ended = signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]);
+  try {
+    yield* calls.watch(asking.watched, timeoutMs, { ...options, signal: ended });
+  } catch {
+    // Also at the end of its time. The caller's next call shows what is wrong.
+    signal?.throwIfAborted();
+    calls.throwIfClosed();
+  } finally {
+    clearTimeout(timer);
+  }
 }

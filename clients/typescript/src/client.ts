@@ -348,16 +348,17 @@ export class RoutingClient {
   }
 
   /**
-   * Routes a message to agents with inboxes, waits for their answer, and returns it.
+   * Routes a message to agents with inboxes, and returns what became of it.
    *
-   * The whole chain is waited for: after a handoff, the answer of the next agent too. A command is
-   * answered at once. requestId: with the same one a repeat waits for the same turn. waitMs: how
-   * long, by default 300,000.
+   * Waits as long as one of them may still answer; after a handoff, for the next agent too. A command is
+   * answered at once. Returns also as soon as no answer can come, or people have to act first: see
+   * AskedOutcome. requestId: with the same one a repeat waits for the same turn. waitMs: how long, by
+   * default 300,000; while the service is away, the client connects again and goes on waiting.
    *
-   * Throws RangeError if the agent has no inbox and the store's format is older than 2: then route()
-   * the message and carry it. NoAnswerYet
-   * after waitMs: the turn goes on; ask again with its requestId. Unavailable if the service cannot
-   * be reached: an inbox needs it. What route(), status() and listTurns() throw.
+   * Throws NoAnswerYet after waitMs: the turn goes on; ask again with the error's requestId. NoInbox if
+   * the agent has no inbox: carry the turn, which route() with the error's requestId returns. What
+   * route(), status() and listTurns() throw, each with requestId: Unavailable if the service cannot be
+   * reached at first, as an inbox needs it, or is away when waitMs are over.
    */
   async ask(fields: AskFields, options: AskOptions = {}): Promise<Asked> {
     return await ask(this.#asking(), fields, options);
@@ -367,7 +368,7 @@ export class RoutingClient {
    * Asks as ask() does, and yields the answer as it is written, with notes for the user.
    *
    * Parts are best effort: those of the whole answer that did not come before come at its end, and a
-   * part with replaces set stands for everything of its request so far. The last part has asked,
+   * part with replaces set stands for everything of its turn so far. The last part has asked,
    * which is what ask() returns. Agents that send no parts come as one part. Arguments and errors:
    * as of ask().
    */
@@ -378,7 +379,8 @@ export class RoutingClient {
   #asking(): AskCalls {
     const watch: AskCalls["watch"] = (request, awayMsMax, options) =>
       watchMessages(this.#settings, request, awayMsMax, options);
-    return { client: this, watch, throwIfClosed: () => this.#settings.replicas.throwIfClosed() };
+    const { replicas, retry } = this.#settings;
+    return { client: this, retry, watch, throwIfClosed: () => replicas.throwIfClosed() };
   }
 
   /**

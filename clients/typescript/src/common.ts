@@ -2,8 +2,8 @@
 
 export type { ApprovalNews } from "./approvals.js";
 export type { AskOptions } from "./askCalls.js";
-export type { AskedPart } from "./asking.js";
-export { Asked, NoAnswerYet } from "./asking.js";
+export type { AskedCause, AskedOutcome, AskedPart, WaitsFor } from "./asking.js";
+export { Asked, NoAnswerYet, NoInbox } from "./asking.js";
 export type { CallInfo, CallOptions, TokenSource } from "./call.js";
 export type { Circuit, CircuitState } from "./circuit.js";
 export * from "./errors.js";

@@ -7,7 +7,6 @@
 import { createInterface } from "node:readline";
 import { setTimeout as pause } from "node:timers/promises";
 import { type Asked, type AskedPart, Client, outcomes } from "../src/index.js";
-import { TurnOutcome } from "../src/v1.js";
 import { type InboxTurn, type Result, Worker } from "../src/worker.js";
 
 type Action = Record<string, unknown>;
@@ -126,11 +125,12 @@ async function ask(address: string): Promise<void> {
         ? await readParts(client.askParts(fields, options))
         : [await client.ask(fields, options), {}];
       const turns = asked.turns.map((turn) => turn.agentId);
-      const outcome = asked.outcome === undefined ? "" : TurnOutcome[asked.outcome];
-      const { text, agentId: agent_id, notice } = asked;
-      say({ text, agent_id, notice, turns, outcome, ...read });
+      const { text, agentId: agent_id, notice, claimed, replayed } = asked;
+      const { outcome = "", cause = "" } = asked;
+      say({ text, agent_id, notice, turns, outcome, cause, claimed, replayed, ...read });
     } catch (error) {
-      say({ error: (error as Error).message });
+      const { message, requestId: request_id } = error as Error & { requestId?: string };
+      say({ error: message, request_id });
     }
   }
   client.close();
@@ -145,9 +145,10 @@ async function readParts(parts: AsyncIterable<AskedPart>): Promise<[Asked, objec
   for await (const part of parts) {
     if (part.isNote) {
       notes.push(part.text);
-    } else if (part.text !== "") {
-      const before = part.replaces ? "" : (texts.get(part.requestId) ?? "");
-      texts.set(part.requestId, before + part.text);
+    } else if (part.text !== "" || part.replaces) {
+      const turn = `${part.requestId} ${part.agentId}`;
+      const before = part.replaces ? "" : (texts.get(turn) ?? "");
+      texts.set(turn, before + part.text);
       count++;
     }
     asked = part.asked;

@@ -223,7 +223,7 @@ func ask(client *agentrouting.Client) {
 		}
 		cancel()
 		if err != nil {
-			say(map[string]any{"error": err.Error()})
+			say(map[string]any{"error": err.Error(), "request_id": requestIDOf(err)})
 			continue
 		}
 		turns := []string{}
@@ -231,12 +231,29 @@ func ask(client *agentrouting.Client) {
 			turns = append(turns, turn.GetAgentId())
 		}
 		said["text"], said["agent_id"], said["turns"] = asked.Text(), asked.AgentID(), turns
-		said["outcome"], said["notice"] = "", asked.Notice()
-		if outcome := asked.Outcome(); outcome != v1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED {
-			said["outcome"] = strings.TrimPrefix(outcome.String(), "TURN_OUTCOME_")
+		said["outcome"], said["notice"] = asked.Outcome(), asked.Notice()
+		said["claimed"], said["replayed"], said["cause"] = asked.Claimed, asked.Replayed, ""
+		if cause := asked.Cause(); cause != v1.AbandonCause_ABANDON_CAUSE_UNSPECIFIED {
+			said["cause"] = strings.TrimPrefix(cause.String(), "ABANDON_CAUSE_")
 		}
 		say(said)
 	}
+}
+
+// requestIDOf returns the message's request id, as the error of an ask has it.
+func requestIDOf(err error) string {
+	var late *agentrouting.NoAnswerYetError
+	var carried *agentrouting.NoInboxError
+	var failure *agentrouting.RoutingError
+	switch {
+	case errors.As(err, &late):
+		return late.RequestID
+	case errors.As(err, &carried):
+		return carried.RequestID
+	case errors.As(err, &failure):
+		return failure.RequestID
+	}
+	return ""
 }
 
 // readParts returns the whole answer, and puts what a user saw of it into said.
@@ -249,11 +266,12 @@ func readParts(parts iter.Seq2[*agentrouting.AskedPart, error], said map[string]
 			return nil, err
 		case part.IsNote:
 			notes = append(notes, part.Text)
-		case part.Text != "":
-			place, isKnown := places[part.RequestID]
+		case part.Text != "" || part.Replaces:
+			turn := part.RequestID + part.AgentID
+			place, isKnown := places[turn]
 			if !isKnown {
 				place = len(shown)
-				places[part.RequestID] = place
+				places[turn] = place
 				shown = append(shown, "")
 			}
 			if part.Replaces {

@@ -13,11 +13,14 @@ import java.util.Set;
 
 /**
  * Puts the parts of a message's answers together: repeats are dropped, and after a gap it waits for
- * the whole. Parts of requests that are not known to follow from the message are kept back, so that
- * what an agent said before a handoff comes before the parts of the next agent.
+ * the whole. Parts of turns that are not known to follow from the message are kept back, so that what
+ * an agent said before a handoff comes before the parts of the next agent.
  */
 final class AnswerParts {
-  /** What came of one request's answer. text: as the caller has it, after what is ready. */
+  /** Names a turn: agents between which an operator moved a message share its request. */
+  private record Key(String requestId, String agentId) {}
+
+  /** What came of one turn's answer. text: as the caller has it, after what is ready. */
   private static final class Written {
     private int attempt;
     private long end;
@@ -26,8 +29,7 @@ final class AnswerParts {
     private final List<AskedPart> ready = new ArrayList<>();
 
     /** Adds what is missing of a whole answer. */
-    private void complete(Turn turn) {
-      String whole = Asked.shown(turn);
+    private void complete(Turn turn, String whole) {
       if (!whole.equals(text)) {
         boolean replaces = !whole.startsWith(text);
         String missing = replaces ? whole : whole.substring(text.length());
@@ -39,25 +41,21 @@ final class AnswerParts {
     }
   }
 
-  private final Map<String, Written> written = new HashMap<>();
-  // Requests that are known to follow from the message, in order.
-  private final Set<String> chain = new LinkedHashSet<>();
+  private final Map<Key, Written> written = new HashMap<>();
+  // Turns that are known to follow from the message, in order.
+  private final Set<Key> chain = new LinkedHashSet<>();
 
-  AnswerParts(String requestId) {
-    chain.add(requestId);
-  }
-
-  /** Takes the turns that followed from the message so far; those that ended are whole. */
-  void know(Asked asked) {
-    know(asked, false);
-  }
-
-  private void know(Asked asked, boolean isDone) {
-    for (Turn turn : asked.turns()) {
-      chain.add(turn.getRequestId());
-      boolean hasEnded = isDone || turn.getOutcome() != TurnOutcome.TURN_OUTCOME_UNSPECIFIED;
-      if (hasEnded && !asked.isConsult(turn)) {
-        of(turn.getRequestId()).complete(turn);
+  /**
+   * Takes the turns that followed from the message so far; those that ended are whole.
+   *
+   * @param isDone all of them are, also those that are still open
+   */
+  void know(List<Turn> turns, boolean isDone) {
+    for (Turn turn : turns) {
+      Key key = new Key(turn.getRequestId(), turn.getAgentId());
+      chain.add(key);
+      if (isDone || turn.getOutcome() != TurnOutcome.TURN_OUTCOME_UNSPECIFIED) {
+        of(key).complete(turn, Asked.shown(turn, turns));
       }
     }
   }
@@ -66,7 +64,7 @@ final class AnswerParts {
   void take(WatchSessionResponse response) {
     if (response.hasNote()) {
       var note = response.getNote();
-      of(note.getRequestId())
+      of(new Key(note.getRequestId(), note.getAgentId()))
           .ready
           .add(
               new AskedPart(note.getText(), note.getAgentId(), note.getRequestId(), true, false));
@@ -76,7 +74,7 @@ final class AnswerParts {
   }
 
   private void take(TurnDelta delta) {
-    Written own = of(delta.getRequestId());
+    Written own = of(new Key(delta.getRequestId(), delta.getAgentId()));
     boolean startsAgain = delta.getAttempt() > own.attempt;
     long begin = startsAgain ? 0 : own.end;
     if (own.isWhole
@@ -97,8 +95,8 @@ final class AnswerParts {
   /** Returns the parts to show, and forgets them. */
   List<AskedPart> ready() {
     List<AskedPart> parts = new ArrayList<>();
-    for (String requestId : chain) {
-      Written own = of(requestId);
+    for (Key key : chain) {
+      Written own = of(key);
       parts.addAll(own.ready);
       own.ready.clear();
     }
@@ -107,11 +105,11 @@ final class AnswerParts {
 
   /** Returns what is missing of the whole answers. */
   List<AskedPart> rest(Asked asked) {
-    know(asked, true); // Also those that were abandoned.
+    know(asked.turns(), true);
     return ready();
   }
 
-  private Written of(String requestId) {
-    return written.computeIfAbsent(requestId, unseen -> new Written());
+  private Written of(Key key) {
+    return written.computeIfAbsent(key, unseen -> new Written());
   }
 }

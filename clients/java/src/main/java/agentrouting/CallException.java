@@ -69,6 +69,11 @@ abstract class CallException extends RuntimeException {
     return failure.attempts;
   }
 
+  /** Names the message that a read was for. */
+  void setRequestId(String requestId) {
+    failure.requestId = requestId;
+  }
+
   /** Returns a whole number of the metadata; empty if it is missing. */
   OptionalLong number(String key) {
     String value = metadata().getOrDefault(key, "");

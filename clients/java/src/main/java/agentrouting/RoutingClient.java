@@ -361,11 +361,17 @@ public final class RoutingClient implements AutoCloseable {
   }
 
   /**
-   * Routes a message to agents with inboxes, and waits for the answer of the last one. A command is
-   * answered at once. session_id is required; a repeat with the request_id waits for the same turn.
+   * Routes a message to agents with inboxes, and returns what became of it. Waits as long as one of them
+   * may still answer; after a handoff, for the next agent too. A command is answered at once. Returns
+   * also as soon as no answer can come, or people have to act first: see {@link Asked.Outcome}. The
+   * request needs a session id, so that a repeat finds the session; with the same request id a repeat
+   * waits for the same turn. While the service is away, the client connects again and goes on waiting.
    *
-   * @throws NoAnswerYet after the wait: the turn goes on
-   * @throws IllegalArgumentException if the agent has no inbox, and the store is older than format 2
+   * @throws NoAnswerYet after the time: the turn goes on; ask again with the exception's request id
+   * @throws NoInbox if the agent has no inbox: route the message with the exception's request id, and
+   *     carry it
+   * @throws RoutingException with the message's request id: a refusal; or Unavailable if the service
+   *     cannot be reached at first, as an inbox needs it, or is away when the time is over
    */
   public Asked ask(RouteRequest request, Duration wait) {
     return Asking.answer(this, request, wait);

@@ -6,7 +6,6 @@ import agentrouting.v1.ListApprovalsRequest;
 import agentrouting.v1.RouteRequest;
 import agentrouting.v1.Step;
 import agentrouting.v1.Turn;
-import agentrouting.v1.TurnOutcome;
 import agentrouting.v1.WatchApprovalsRequest;
 import com.google.gson.Gson;
 import com.google.gson.JsonArray;
@@ -207,15 +206,27 @@ final class ScriptedWorker {
             given.has("parts") ? readParts(client, request, wait, said) : client.ask(request, wait);
         List<String> turns = asked.turns().stream().map(Turn::getAgentId).toList();
         said.putAll(Map.of("text", asked.text(), "agent_id", asked.agentId(), "turns", turns));
-        boolean isCommand = asked.outcome() == TurnOutcome.TURN_OUTCOME_UNSPECIFIED;
-        String outcome = asked.outcome().name().replace("TURN_OUTCOME_", "");
-        said.put("outcome", isCommand ? "" : outcome);
+        said.put("outcome", asked.outcome() == Asked.Outcome.NONE ? "" : asked.outcome().name());
+        String cause = asked.cause().name().replace("ABANDON_CAUSE_", "");
+        said.put("cause", cause.equals("UNSPECIFIED") ? "" : cause);
+        said.putAll(Map.of("claimed", asked.claimed(), "replayed", asked.replayed()));
         said.put("notice", asked.notice());
         say(said);
       } catch (RuntimeException error) {
-        say(Map.of("error", String.valueOf(error.getMessage())));
+        String message = String.valueOf(error.getMessage());
+        say(Map.of("error", message, "request_id", requestIdOf(error)));
       }
     }
+  }
+
+  private static String requestIdOf(RuntimeException error) {
+    if (error instanceof NoAnswerYet late) {
+      return late.requestId();
+    }
+    if (error instanceof NoInbox carried) {
+      return carried.requestId();
+    }
+    return error instanceof RoutingException failed ? failed.requestId() : "";
   }
 
   /** Returns the whole answer, and puts what a user saw of it into said. */
@@ -232,8 +243,9 @@ final class ScriptedWorker {
               if (part.isNote()) {
                 notes.add(part.text());
               } else {
-                String before = part.replaces() ? "" : texts.getOrDefault(part.requestId(), "");
-                texts.put(part.requestId(), before + part.text());
+                String turn = part.requestId() + part.agentId();
+                String before = part.replaces() ? "" : texts.getOrDefault(turn, "");
+                texts.put(turn, before + part.text());
                 count.incrementAndGet();
               }
             });
