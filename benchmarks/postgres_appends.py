@@ -23,8 +23,9 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.story import Load
+from routing_service.storage.checked_store import Store
 from routing_service.storage.open_store import open_store
-from routing_service.storage.store import Append, Change, SessionKey, Store
+from routing_service.storage.store import Append, Change, SessionKey
 from tests.engines.postgres_server import PostgresServer, start_server
 
 CALLERS: Final = (1, 32, 256)

@@ -38,6 +38,7 @@ from routing_service.analytics.stored_forms import (
     encode_figures,
 )
 from routing_service.analytics.stuck_windows import StuckWindow, WindowDelta
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     StoredEvents,
@@ -49,7 +50,6 @@ from routing_service.storage.store import (
     CursorInvalid,
     SchemaTooNew,
     SessionKey,
-    Store,
     StoreCorrupt,
     StoreError,
     StoreUnavailable,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from routing_service.storage.store import CURSOR_START, AuditEntry, Change, SessionKey, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import CURSOR_START, AuditEntry, Change, SessionKey
 
 PAGE: Final = 500
 

@@ -26,7 +26,8 @@ from routing_service.analytics.stored_forms import (
     encode_figures,
 )
 from routing_service.analytics.stuck_windows import StuckWindow
-from routing_service.storage.store import Store, StoreUnavailable
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import StoreUnavailable
 
 SETTINGS_PER_READ: Final = 100
 TENANTS_PER_READ: Final = 100

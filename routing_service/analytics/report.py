@@ -25,7 +25,8 @@ from routing_service.analytics.stored_forms import (
     decode,
     hour_name,
 )
-from routing_service.storage.store import SchemaTooNew, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import SchemaTooNew
 
 _log = structlog.get_logger(__name__)
 

@@ -18,7 +18,8 @@ from routing_service.analytics.stored_forms import (
     decode,
     hour_name,
 )
-from routing_service.storage.store import CURSOR_START, CursorInvalid, SchemaTooNew, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import CURSOR_START, CursorInvalid, SchemaTooNew
 
 HOURS_BACK_MAX: Final = 24
 """Hours in which the last place before a time is looked for, and then as many days."""

@@ -25,7 +25,7 @@ from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.inbox import Inbox
 from routing_service.sessions.live_feed import LiveFeed
 from routing_service.sessions.stickiness_switch import Source, StickinessSwitch
-from routing_service.storage.store import Store
+from routing_service.storage.checked_store import Store
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.topics.detection import TopicJudge
 

@@ -30,7 +30,7 @@ from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.retention import Retention
 from routing_service.sessions.stickiness_switch import StickinessSwitch
 from routing_service.sessions.text_reads import TextReads
-from routing_service.storage.store import Store
+from routing_service.storage.checked_store import Store
 
 
 class AdminServicer:

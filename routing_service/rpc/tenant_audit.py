@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from agent_routing.v1 import admin_service_pb2 as pb
+from routing_service.storage.checked_store import Store
 from routing_service.storage.store import (
     CURSOR_START,
     AuditEntry,
     Change,
     CursorInvalid,
     SessionKey,
-    Store,
 )
 
 READ_MAX: Final = 50

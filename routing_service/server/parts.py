@@ -49,7 +49,8 @@ from routing_service.settings.resolve import missing_agents
 from routing_service.settings.rules import SettingProblem, SettingsInvalid
 from routing_service.settings.settings import Settings
 from routing_service.settings.web_origins import parse_origins
-from routing_service.storage.store import Append, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import Append
 from routing_service.storage.store_format import FormatRefused
 from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord

@@ -74,8 +74,8 @@ from routing_service.sessions.user_turns import UserTurns
 from routing_service.settings.listen_address import ListenAddress
 from routing_service.settings.rules import without_secrets
 from routing_service.settings.settings import Settings
+from routing_service.storage.checked_store import Store
 from routing_service.storage.open_store import open_store
-from routing_service.storage.store import Store
 from routing_service.storage.store_format import settle_format
 from routing_service.telemetry.call_record import CallObserver
 from routing_service.telemetry.tracing import Tracing

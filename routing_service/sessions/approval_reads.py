@@ -18,8 +18,9 @@ from routing_service.core.strand_fold import parked_views
 from routing_service.sessions.calls import PendingApproval
 from routing_service.sessions.session_cache import SessionCache
 from routing_service.sessions.session_reads import SessionReads
+from routing_service.storage.checked_store import Store
 from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry, approval_entry
-from routing_service.storage.store import SchemaTooNew, SessionKey, Store, StoreCorrupt
+from routing_service.storage.store import SchemaTooNew, SessionKey, StoreCorrupt
 
 READS_AT_ONCE: Final = 16
 """Sessions that one listing loads at the same time, as many as an inbox does."""

@@ -21,8 +21,9 @@ from routing_service.sessions.approval_reads import (
     WaitingApproval,
     Wanted,
 )
+from routing_service.storage.checked_store import Store
 from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry
-from routing_service.storage.store import Append, Store, StoreClosed, StoreError
+from routing_service.storage.store import Append, StoreClosed, StoreError
 
 WATCHED_MAX: Final = 10_000
 """Requests of one tenant that are watched, the oldest. Each takes about half a kilobyte here."""

@@ -29,11 +29,8 @@ from routing_service.storage.audit_chain import (
     entry_free,
 )
 from routing_service.storage.audit_pages import audit_of
-from routing_service.storage.store import (
-    AuditEntry,
-    SessionKey,
-    Store,
-)
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import AuditEntry, SessionKey
 
 ARCHIVE_BYTES_MAX: Final = 128 * 1024
 """Records in one entry: well below what an entry may hold."""

@@ -26,7 +26,8 @@ from routing_service.storage.audit_chain import (
     entry_hash,
     new_salt,
 )
-from routing_service.storage.store import AuditEntry, SessionKey, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import AuditEntry, SessionKey
 
 OPERATOR_ACT: Final = "operator_act"
 """The kind of the entries of operators' acts that belong to no session."""

@@ -36,6 +36,7 @@ from routing_service.storage.audit_seals import (
     root_of,
     seal_entry,
 )
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_head
 from routing_service.storage.store import (
     CURSOR_START,
@@ -44,7 +45,6 @@ from routing_service.storage.store import (
     CursorInvalid,
     SchemaTooNew,
     SessionKey,
-    Store,
     StoreCorrupt,
     StoreError,
     StoreUnavailable,

@@ -27,7 +27,8 @@ from routing_service.sessions.stickiness_switch import (
     Switched,
     switch_entry,
 )
-from routing_service.storage.store import Store, StoreError
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import StoreError
 
 BY: Final = "agent-routing"
 """Who switched, as the switch and its audit record name it."""

@@ -78,6 +78,7 @@ from routing_service.sessions.stickiness_switch import BY_STICKINESS, Stickiness
 from routing_service.sessions.task_rows import TaskRows, may_change_tasks
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.sessions.user_turns import UserTurns
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     ERASE_USER,
@@ -90,7 +91,6 @@ from routing_service.storage.store import (
     RevisionConflict,
     SchemaTooNew,
     SessionKey,
-    Store,
     StoreCorrupt,
     StoreError,
     StoreUnavailable,

@@ -37,7 +37,7 @@ from routing_service.sessions.dispatch_history import DispatchHistory
 from routing_service.sessions.refusals import HANDOFF_REFUSED, task_of_another
 from routing_service.sessions.session_cache import HotSession, SessionCache
 from routing_service.sessions.turn_history import TurnHistory
-from routing_service.storage.store import Store
+from routing_service.storage.checked_store import Store
 from routing_service.storage.store_format import FormatReader
 from routing_service.texts import Answered, offer_of, plain_answer
 from routing_service.topics.detection import TopicJudge

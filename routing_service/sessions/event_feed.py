@@ -18,8 +18,9 @@ import structlog
 
 from routing_service.core.errors import Reason, RoutingError, unknown_session
 from routing_service.sessions.live_feed import LiveQueue
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import ERASE_USER
-from routing_service.storage.store import Change, CursorInvalid, SessionKey, Store, StoreError
+from routing_service.storage.store import Change, CursorInvalid, SessionKey, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

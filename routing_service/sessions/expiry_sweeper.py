@@ -17,10 +17,10 @@ import structlog
 from routing_service.core.errors import RoutingError
 from routing_service.ids import new_uuid7
 from routing_service.sessions.calls import Expiry
+from routing_service.storage.checked_store import Store
 from routing_service.storage.store import (
     PAGE_ROWS_MAX,
     SessionKey,
-    Store,
     StoreClosed,
     StoreError,
     StoreUnavailable,

@@ -27,11 +27,11 @@ from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.inbox_backlog import ENTRIES_MAX, OFFERS_AHEAD, Backlog
 from routing_service.sessions.inbox_entries import place_at
 from routing_service.sessions.inbox_turns import WaitingTurn
+from routing_service.storage.checked_store import Store
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem
 from routing_service.storage.store import (
     Append,
     SessionKey,
-    Store,
     StoreClosed,
     StoreError,
     StoreUnavailable,

@@ -24,8 +24,9 @@ from routing_service.sessions.dispatch_history import DispatchHistory
 from routing_service.sessions.inbox_entries import entry_at, place_at
 from routing_service.sessions.session_cache import SessionCache
 from routing_service.sessions.session_reads import SessionReads
+from routing_service.storage.checked_store import Store
 from routing_service.storage.queue_entries import QueueEntry, QueueItem
-from routing_service.storage.store import SchemaTooNew, SessionKey, Store, StoreCorrupt
+from routing_service.storage.store import SchemaTooNew, SessionKey, StoreCorrupt
 
 METHOD: Final = "WatchInbox"
 

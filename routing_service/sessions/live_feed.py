@@ -18,7 +18,8 @@ import msgspec
 import structlog
 
 from routing_service.core.errors import Reason, RoutingError
-from routing_service.storage.store import SessionKey, Store, StoreError
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import SessionKey, StoreError
 
 TURN_BYTES_PER_S: Final = 64 * 1024
 """What one turn may send: far more than a model writes. As much may come at once."""

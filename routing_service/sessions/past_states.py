@@ -20,8 +20,9 @@ from routing_service.core.errors import (
     unknown_session,
 )
 from routing_service.core.session import SessionState, apply_change
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_change, decode_state
-from routing_service.storage.store import Change, SessionKey, Store, StoreCorrupt
+from routing_service.storage.store import Change, SessionKey, StoreCorrupt
 
 PAGE_CHANGES: Final = 64
 """Changes read at once: each may have 300 KB of text."""

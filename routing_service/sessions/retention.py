@@ -21,6 +21,7 @@ from routing_service.sessions.command_handler import CommandHandler
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.audit_pages import audit_of
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     decode_events,
@@ -33,7 +34,6 @@ from routing_service.storage.store import (
     SchemaTooNew,
     SessionKey,
     SessionRow,
-    Store,
     StoreCorrupt,
     StoreError,
 )

@@ -14,8 +14,9 @@ from typing import Final
 
 from routing_service.core.history import HistoryFold
 from routing_service.core.session import SessionState
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_events, decode_head, decode_state
-from routing_service.storage.store import RevisionConflict, SessionKey, Store, StoreCorrupt
+from routing_service.storage.store import RevisionConflict, SessionKey, StoreCorrupt
 
 RECENT_TURNS_MAX: Final = 64
 """Turns of a hot session kept in memory: three times the default history, so that one of several

@@ -19,9 +19,10 @@ from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason
 from routing_service.sessions.calls import PendingApproval
 from routing_service.sessions.turn_history import COMPLETE_TURN, TurnHistory
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.row_content import decode_metadata
-from routing_service.storage.store import PAGE_ROWS_MAX, SessionKey, Store, TaskCursor, TaskRow
+from routing_service.storage.store import PAGE_ROWS_MAX, SessionKey, TaskCursor, TaskRow
 
 _CHOSEN: Final = frozenset({RouteReason.USER_SELECTED, RouteReason.TOPIC_SWITCH})
 """Reasons of a message whose change also holds the handoff to the agent that got it."""

@@ -35,7 +35,8 @@ from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
 from routing_service.sessions.audit_log import NO_SESSION, Operator
 from routing_service.sessions.calls import Call
-from routing_service.storage.store import AuditEntry, Store, StoreCorrupt, StoreError
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import AuditEntry, StoreCorrupt, StoreError
 
 ByStickiness = (
     RouteMessage

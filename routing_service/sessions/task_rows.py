@@ -15,8 +15,9 @@ from routing_service.core.session import SessionState, Task
 from routing_service.core.strand_fold import open_or_last
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.sessions.session_cache import HotSession
+from routing_service.storage.checked_store import Store
 from routing_service.storage.row_content import decode_metadata, task_status
-from routing_service.storage.store import SessionKey, Store, TaskRow
+from routing_service.storage.store import SessionKey, TaskRow
 
 _MESSAGE: Final = ev.MessageRouted
 _ANSWER: Final = ev.TurnCompleted

@@ -8,8 +8,9 @@ from typing import Final
 
 from routing_service.core.session import SessionState
 from routing_service.core.strand_fold import turns_of
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_state
-from routing_service.storage.store import SchemaTooNew, Store, StoreCorrupt
+from routing_service.storage.store import SchemaTooNew, StoreCorrupt
 
 SESSIONS_READ_MAX: Final = 10_000
 """Sessions that one call reads. With more in the store the counts are too low, and it says so."""

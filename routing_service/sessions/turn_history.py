@@ -16,8 +16,9 @@ from routing_service.core.facts import KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child
 from routing_service.core.vocabulary import HandoffMode, Initiator
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import StoredEvents, decode_change, decode_events
-from routing_service.storage.store import INT_MAX, Change, SessionKey, Store
+from routing_service.storage.store import INT_MAX, Change, SessionKey
 
 COMPLETE_TURN: Final = "CompleteTurn"
 ROUTE: Final = "Route"

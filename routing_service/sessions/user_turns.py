@@ -16,8 +16,9 @@ from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState
 from routing_service.sessions.inbox_entries import changed_entries
+from routing_service.storage.checked_store import Store
 from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry
-from routing_service.storage.store import Append, SessionKey, Store
+from routing_service.storage.store import Append, SessionKey
 
 USERS_MAX: Final = 10_000
 """Users that are counted, those with the latest turns: who fills an inbox is among them."""

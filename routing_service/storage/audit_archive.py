@@ -19,6 +19,7 @@ from routing_service.storage.audit_chain import (
     content_free,
 )
 from routing_service.storage.audit_pages import audit_of
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import (
     BLANK_EVENTS,
     StoredEvents,
@@ -26,14 +27,7 @@ from routing_service.storage.event_codec import (
     encode_stored,
     plain_events,
 )
-from routing_service.storage.store import (
-    AuditEntry,
-    Change,
-    SchemaTooNew,
-    SessionKey,
-    Store,
-    StoreCorrupt,
-)
+from routing_service.storage.store import AuditEntry, Change, SchemaTooNew, SessionKey, StoreCorrupt
 
 _log = structlog.get_logger(__name__)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from routing_service.storage.store import CURSOR_START, AuditEntry, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import CURSOR_START, AuditEntry
 
 
 async def audit_of(

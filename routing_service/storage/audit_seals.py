@@ -15,7 +15,8 @@ import msgspec
 
 from routing_service.storage.audit_chain import merkle_root
 from routing_service.storage.audit_pages import audit_of
-from routing_service.storage.store import AuditEntry, Store, StoreCorrupt
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import AuditEntry, StoreCorrupt
 
 AUDIT_SEALED: Final = "audit_sealed"
 """The kind of the entries that are seals."""

@@ -1,4 +1,4 @@
-"""The Engine protocol: what one database has to do for ``CheckedStore`` to be a Store on it.
+"""The Engine protocol: what one database has to do for ``Store`` to be a Store on it.
 
 An engine is never called after ``close``, and never with a value that ``write_checks`` refuses, a
 limit out of bounds or a cursor of another list. ``store.Store`` says what each method promises.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from routing_service.storage.checked_store import CheckedStore
+from routing_service.storage.checked_store import Store
 from routing_service.storage.engine import ChangeHints, Span
 from routing_service.storage.page_cursor import AUDIT, LOG, STORE_ID_BYTES, CursorForm, Places
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry, QueueItem, leased
@@ -66,7 +66,7 @@ class _Logged:
     change: Change
 
 
-class MemoryStore(CheckedStore):
+class MemoryStore(Store):
     """A Store in dictionaries."""
 
     def __init__(self) -> None:

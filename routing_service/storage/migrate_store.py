@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from routing_service.storage.checked_store import Store
 from routing_service.storage.open_store import (
     StoreUrlInvalid,
     dynamodb_place,
@@ -17,7 +18,6 @@ from routing_service.storage.open_store import (
     redis_place,
     without_secrets,
 )
-from routing_service.storage.store import Store
 from routing_service.storage.store_format import (
     NEWEST_FORMAT,
     OLDEST_FORMAT,

@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from urllib.parse import unquote
 
-from routing_service.storage.store import Store, StoreError
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import StoreError
 from routing_service.storage.store_url import GivenOptions, SqliteOptions
 
 if TYPE_CHECKING:

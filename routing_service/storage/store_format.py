@@ -10,13 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from routing_service.storage.store import (
-    OWN_SETTING_PREFIX,
-    SchemaTooNew,
-    Store,
-    StoreCorrupt,
-    StoreError,
-)
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import OWN_SETTING_PREFIX, SchemaTooNew, StoreCorrupt, StoreError
 
 OLDEST_FORMAT: Final = 1
 """What 0.1.0 writes. A store without a number has it."""

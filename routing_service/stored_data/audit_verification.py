@@ -32,6 +32,7 @@ from routing_service.storage.audit_chain import (
 )
 from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.audit_seals import AUDIT_SEALED, Seal, read_seals, root_of
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_head, plain_events
 from routing_service.storage.store import (
     CURSOR_START,
@@ -39,7 +40,6 @@ from routing_service.storage.store import (
     Change,
     SchemaTooNew,
     SessionKey,
-    Store,
     StoreCorrupt,
 )
 from routing_service.stored_data.whole_session import (

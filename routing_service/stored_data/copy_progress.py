@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from routing_service.storage.store import CURSOR_START, OWN_SETTING_PREFIX, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import CURSOR_START, OWN_SETTING_PREFIX
 
 PROGRESS_TENANT: Final = f"{OWN_SETTING_PREFIX}copy"
 """The tenant of the setting. It has no sessions, and no copy includes it."""

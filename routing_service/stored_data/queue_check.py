@@ -14,15 +14,10 @@ from typing import Final
 from routing_service.core.inbox import live_turns, place_of
 from routing_service.core.session import SessionState
 from routing_service.core.strand_fold import every_open_turn
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_state
 from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry, approval_entries
-from routing_service.storage.store import (
-    CURSOR_START,
-    SchemaTooNew,
-    SessionKey,
-    Store,
-    StoreCorrupt,
-)
+from routing_service.storage.store import CURSOR_START, SchemaTooNew, SessionKey, StoreCorrupt
 from routing_service.stored_data.whole_session import SESSIONS_PER_READ, tenants_of
 
 ENTRIES_FORMAT: Final = 2

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from routing_service.core.inbox import live_turns
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_state
 from routing_service.storage.queue_entries import QueueEntry, approval_entries
 from routing_service.storage.store import (
@@ -30,7 +31,6 @@ from routing_service.storage.store import (
     SchemaTooNew,
     SessionKey,
     SessionRow,
-    Store,
     StoreCorrupt,
     TaskRow,
     TaskTaken,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from routing_service.storage.checked_store import Store
 from routing_service.storage.store import (
     CURSOR_START,
     DAMAGED,
@@ -24,7 +25,6 @@ from routing_service.storage.store import (
     AuditEntry,
     CursorInvalid,
     SessionKey,
-    Store,
 )
 from routing_service.storage.store_format import OLDEST_FORMAT, raise_format, read_format
 from routing_service.stored_data.canonical_hash import CanonicalHash

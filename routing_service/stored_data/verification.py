@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from routing_service.storage.checked_store import Store
 from routing_service.storage.row_content import (
     KINDS,
     decode_audit,
@@ -30,7 +31,6 @@ from routing_service.storage.store import (
     Head,
     SessionKey,
     SessionRow,
-    Store,
     StoreCorrupt,
     TaskRow,
 )

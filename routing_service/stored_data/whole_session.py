@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from routing_service.storage.store import (
-    TASKS_START,
-    Change,
-    Head,
-    SessionKey,
-    SessionRow,
-    Store,
-    TaskRow,
-)
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import TASKS_START, Change, Head, SessionKey, SessionRow, TaskRow
 
 CHANGES_PER_READ: Final = 32
 """Changes in one page: with the largest ones it is 10 MB."""

@@ -13,15 +13,9 @@ from typing import Any
 
 import pytest
 
+from routing_service.storage.checked_store import Store
 from routing_service.storage.open_store import open_store
-from routing_service.storage.store import (
-    Append,
-    AuditEntry,
-    Change,
-    SessionKey,
-    Store,
-    TaskRow,
-)
+from routing_service.storage.store import Append, AuditEntry, Change, SessionKey, TaskRow
 
 
 def remove_files(folder: Path, _server: Any) -> None:

@@ -5,8 +5,9 @@ import inspect
 
 import pytest
 
+from routing_service.storage.checked_store import Store
 from routing_service.storage.queue_entries import LeaseWish, QueueEntry
-from routing_service.storage.store import CURSOR_START, Store, StoreClosed
+from routing_service.storage.store import CURSOR_START, StoreClosed
 
 
 def every_call(store, make):

@@ -30,8 +30,9 @@ from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.inbox import Inbox
 from routing_service.sessions.live_feed import LiveFeed
 from routing_service.sessions.stickiness_switch import FOLLOW_S, StickinessSwitch
+from routing_service.storage.checked_store import Store
 from routing_service.storage.memory_store import MemoryStore
-from routing_service.storage.store import SessionKey, Store
+from routing_service.storage.store import SessionKey
 from routing_service.telemetry.call_record import CallRecord
 from tests.rpc.live_service import ask, fail, finish, hand_to, proceed
 

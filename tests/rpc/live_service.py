@@ -38,9 +38,10 @@ from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
 from routing_service.server.parts import Counts
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.open_store import open_store
-from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey, Store
+from routing_service.storage.store import PAGE_ROWS_MAX, AuditEntry, Change, SessionKey
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.tracing import Tracing
 from routing_service.topics.topic_detector import TopicModel

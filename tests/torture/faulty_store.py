@@ -19,13 +19,13 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+from routing_service.storage.checked_store import Store
 from routing_service.storage.store import (
     Append,
     AuditEntry,
     Change,
     Head,
     SessionKey,
-    Store,
     StoreUnavailable,
 )
 

@@ -16,8 +16,8 @@ import grpc
 
 from routing_service.server.server import RoutingServer
 from routing_service.settings.settings import Settings
+from routing_service.storage.checked_store import Store
 from routing_service.storage.open_store import open_store
-from routing_service.storage.store import Store
 from routing_service.telemetry.call_record import CallRecord
 
 HANG_S: Final = 60.0

@@ -26,8 +26,9 @@ from google.protobuf.message import Message
 from agent_routing import AsyncClient, CallInfo, RoutingError
 from agent_routing.v1 import routing_service_pb2
 from routing_service.ids import new_uuid7
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_change
-from routing_service.storage.store import CURSOR_START, PAGE_ROWS_MAX, Store
+from routing_service.storage.store import CURSOR_START, PAGE_ROWS_MAX
 from tests.torture.linearisability import STATUS, Observed, Outcome, Stored
 
 REFUSALS: Final = frozenset(

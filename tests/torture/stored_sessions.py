@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from routing_service.core.session import SessionState, apply_change
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.open_store import open_store
-from routing_service.storage.store import CURSOR_START, PAGE_ROWS_MAX, Change, SessionKey, Store
+from routing_service.storage.store import CURSOR_START, PAGE_ROWS_MAX, Change, SessionKey
 from tests.torture.linearisability import Observed, Violation, check
 from tests.torture.recorder import stored_changes
 

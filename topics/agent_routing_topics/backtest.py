@@ -21,8 +21,9 @@ from routing_service.core.history import HistoryFold
 from routing_service.core.registry import Registry, Topics
 from routing_service.core.session import SessionState, apply_change
 from routing_service.core.vocabulary import HandoffMode, Initiator, OutcomeKind, RouteReason
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, StoredEvents, decode_change
-from routing_service.storage.store import CURSOR_START, Change, SessionKey, Store
+from routing_service.storage.store import CURSOR_START, Change, SessionKey
 from routing_service.stored_data.whole_session import (
     SESSIONS_PER_READ,
     pages_of_changes,

@@ -69,6 +69,7 @@ from routing_service.storage.audit_archive import (
     archived_in,
     read_archive,
 )
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS
 from routing_service.storage.store import (
     CURSOR_START,
@@ -77,7 +78,6 @@ from routing_service.storage.store import (
     CursorInvalid,
     SessionKey,
     SessionRow,
-    Store,
     StoreCorrupt,
 )
 from routing_service.telemetry.call_record import CallRecord

@@ -12,7 +12,7 @@ from routing_service.rpc.admin.request_fields import tenant_of
 from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
-from routing_service.storage.store import Store
+from routing_service.storage.checked_store import Store
 from routing_service.stored_data.audit_verification import TenantAudit, verify_audit
 from routing_service.telemetry.call_record import CallRecord
 

@@ -34,6 +34,7 @@ from routing_service.storage.audit_archive import (
     ArchiveOf,
 )
 from routing_service.storage.audit_pages import audit_of
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_change
 from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import (
@@ -42,7 +43,6 @@ from routing_service.storage.store import (
     Change,
     SchemaTooNew,
     SessionKey,
-    Store,
     StoreCorrupt,
 )
 

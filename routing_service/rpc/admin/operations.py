@@ -31,7 +31,7 @@ from routing_service.sessions.stickiness_switch import (
     is_same,
     switch_entry,
 )
-from routing_service.storage.store import Store
+from routing_service.storage.checked_store import Store
 from routing_service.telemetry.call_record import CallRecord
 
 USERS_PERCENT_MAX: Final = 99

@@ -27,7 +27,7 @@ from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.audit_log import AuditLog
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.sessions.touched_sessions import count_touched
-from routing_service.storage.store import Store
+from routing_service.storage.checked_store import Store
 from routing_service.storage.store_format import FormatRefused
 from routing_service.telemetry.call_record import CallRecord
 

@@ -19,8 +19,9 @@ from routing_service.auth.caller import ACT_AS, ADMIN, READ, Caller
 from routing_service.core.errors import RoutingError
 from routing_service.rpc.admin.replay_frames import Conversation
 from routing_service.rpc.rpc_method import UnaryMethod
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_state
-from routing_service.storage.store import SessionKey, Store, StoreError, StoreUnavailable
+from routing_service.storage.store import SessionKey, StoreError, StoreUnavailable
 from routing_service.telemetry.call_record import CallRecord
 
 if TYPE_CHECKING:

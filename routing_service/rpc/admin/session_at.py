@@ -16,7 +16,8 @@ from routing_service.rpc.request_checks import FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.past_states import PastStates
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
-from routing_service.storage.store import SessionKey, Store
+from routing_service.storage.checked_store import Store
+from routing_service.storage.store import SessionKey
 from routing_service.telemetry.call_record import CallRecord
 
 

@@ -16,13 +16,13 @@ from routing_service.rpc.agent_cards import AgentCards
 from routing_service.rpc.page_tokens import bad_token, cursor_in, token_of
 from routing_service.rpc.request_checks import PAGE_SIZE_MAX, FieldChecks, parse
 from routing_service.rpc.rpc_method import Methods, RpcAnswer
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_state
 from routing_service.storage.store import (
     CursorInvalid,
     SchemaTooNew,
     SessionKey,
     SessionRow,
-    Store,
     StoreCorrupt,
 )
 from routing_service.telemetry.call_record import CallRecord

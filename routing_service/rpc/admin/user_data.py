@@ -37,6 +37,7 @@ from routing_service.sessions.refusals import HANDOFF_REFUSED
 from routing_service.sessions.retention import PURGE_SESSIONS_MAX, Retention, owner_unknown
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.audit_pages import audit_of
+from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_events, decode_state
 from routing_service.storage.row_content import decode_metadata, task_status
 from routing_service.storage.store import (
@@ -48,7 +49,6 @@ from routing_service.storage.store import (
     SchemaTooNew,
     SessionKey,
     SessionRow,
-    Store,
     StoreCorrupt,
 )
 from routing_service.telemetry.call_record import CallRecord

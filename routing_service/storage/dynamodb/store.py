@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from routing_service.storage.checked_store import CheckedStore
+from routing_service.storage.checked_store import Store
 from routing_service.storage.dynamodb import schema as dynamodb_schema
 from routing_service.storage.dynamodb.api import open_api
 from routing_service.storage.dynamodb.bounds import DEFAULT_BOUNDS, DynamodbBounds
@@ -15,7 +15,7 @@ from routing_service.storage.store import StoreUnavailable
 
 async def open_dynamodb_store(
     place: DynamodbPlace, *, bounds: DynamodbBounds = DEFAULT_BOUNDS
-) -> CheckedStore:
+) -> Store:
     """Check the table that ``migrate_dynamodb`` made, and open the store.
 
     Raises StoreUnavailable (not reached, no table, no rights), StoreCorrupt, SchemaTooNew.
@@ -27,7 +27,7 @@ async def open_dynamodb_store(
         except StoreUnavailable as error:
             raise _named(error, place) from error.__cause__
         engine = DynamodbEngine(store_id, api, opened=opened.pop_all(), bounds=bounds)
-        return CheckedStore(engine)
+        return Store(engine)
 
 
 async def migrate_dynamodb(place: DynamodbPlace) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import psycopg
 import structlog
 
-from routing_service.storage.checked_store import CheckedStore
+from routing_service.storage.checked_store import Store
 from routing_service.storage.postgres import schema as postgres_schema
 from routing_service.storage.postgres.bounds import DEFAULT_BOUNDS, PostgresBounds
 from routing_service.storage.postgres.connection import Connection, Connector, store_error
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 async def open_postgres_store(
     place: PostgresPlace, *, may_migrate: bool = True, bounds: PostgresBounds = DEFAULT_BOUNDS
-) -> CheckedStore:
+) -> Store:
     """Connect, bring the tables up to date if this user may, and check them.
 
     may_migrate: False = tables of an older release are refused, as StoreUnavailable.
@@ -57,7 +57,7 @@ async def open_postgres_store(
             opened=opened.pop_all(),
             bounds=bounds,
         )
-    return CheckedStore(engine)
+    return Store(engine)
 
 
 async def migrate_postgres(place: PostgresPlace, *, grant_to: str = "") -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from routing_service.storage.checked_store import CheckedStore
+from routing_service.storage.checked_store import Store
 from routing_service.storage.redis import schema as redis_schema
 from routing_service.storage.redis.bounds import DEFAULT_BOUNDS, RedisBounds
 from routing_service.storage.redis.connection import Connector
@@ -12,9 +12,7 @@ from routing_service.storage.redis.url import RedisPlace
 from routing_service.storage.store import StoreUnavailable
 
 
-async def open_redis_store(
-    place: RedisPlace, *, bounds: RedisBounds = DEFAULT_BOUNDS
-) -> CheckedStore:
+async def open_redis_store(place: RedisPlace, *, bounds: RedisBounds = DEFAULT_BOUNDS) -> Store:
     """Connect, check the server's settings, and mark an empty place as a store.
 
     Raises StoreUnavailable (not reached, no rights, settings that lose data), StoreCorrupt (another
@@ -26,7 +24,7 @@ async def open_redis_store(
         store_id, _, _ = await redis_schema.prepare(connector, keys)
     except StoreUnavailable as error:
         raise StoreUnavailable(f'store "{place.shown}": {error.reason}') from error.__cause__
-    return CheckedStore(RedisEngine(store_id, connector, keys, bounds))
+    return Store(RedisEngine(store_id, connector, keys, bounds))
 
 
 async def migrate_redis(place: RedisPlace) -> tuple[int, int]:

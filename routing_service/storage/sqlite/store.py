@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from routing_service.storage.checked_store import CheckedStore
+from routing_service.storage.checked_store import Store
 from routing_service.storage.sqlite import rows as sqlite_rows
 from routing_service.storage.sqlite.bounds import DEFAULT_BOUNDS, SqliteBounds
 from routing_service.storage.sqlite.connection import (
@@ -42,7 +42,7 @@ SQLITE_VERSION_MIN: Final = (3, 33, 0)
 _log = structlog.get_logger(__name__)
 
 
-class SqliteStore(CheckedStore):
+class SqliteStore(Store):
     """A Store in one file. Made by ``open_sqlite_store``."""
 
     def __init__(self, engine: SqliteEngine, path: Path) -> None:
