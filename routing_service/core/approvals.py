@@ -20,7 +20,7 @@ from routing_service.core.identifiers import folded
 from routing_service.core.registry import OTHER_THAN_OWNER, ROLE_PREFIX
 from routing_service.core.session import Approval, OpenTurn
 from routing_service.core.task_fold import voter_hash
-from routing_service.core.vocabulary import ApprovalDecision
+from routing_service.core.vocabulary import ApprovalDecision, TaskStatus
 
 APPROVALS_FORMAT: Final = 2
 """The store's format from which an approval has events and a rule of its own."""
@@ -162,19 +162,22 @@ def check_decider(
 ) -> Standing:
     """Return what the person who decides may do. voters: as for standing().
 
-    Raises APPROVER_REFUSED for one that the approval's rule does not let decide.
+    Raises APPROVER_REFUSED for one that the approval's rule does not let decide, TASK_NOT_PAUSED if
+    its time has passed.
     """
+    metadata = {"session_id": draft.state.session_id, "task_id": command.task_id}
+    if is_over(approval, draft.now_us):
+        raise RoutingError(
+            Reason.TASK_NOT_PAUSED,
+            f'the time to decide request "{command.request_id}" has passed; it counts as rejected',
+            metadata={**metadata, "status": TaskStatus.PAUSED.value},
+        )
     found = standing(approval, draft.state.owner, command.request_id, command.decider, voters)
     if found.why_not:
         raise RoutingError(
             Reason.APPROVER_REFUSED,
             f'request "{command.request_id}" cannot be decided by this caller: {found.why_not}',
-            metadata={
-                "session_id": draft.state.session_id,
-                "task_id": command.task_id,
-                "request_id": command.request_id,
-                "by": approval.by,
-            },
+            metadata={**metadata, "request_id": command.request_id, "by": approval.by},
         )
     return found
 

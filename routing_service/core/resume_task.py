@@ -49,14 +49,7 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
             f'"{command.request_id}"; decide that one',
             metadata={**metadata, "request_id": command.request_id, "agent_id": paused.holder},
         )
-    approval = state.approval
-    if approval is not None and approvals.is_over(approval, draft.now_us):
-        raise RoutingError(
-            Reason.TASK_NOT_PAUSED,
-            f'the time to decide request "{paused.request_id}" has passed; it counts as rejected',
-            metadata={**metadata, "status": task.status.value},
-        )
-    standing = None
+    approval, standing = state.approval, None
     if approval is not None:
         standing = approvals.check_decider(draft, approval, command, facts.of(VoterNames))
         if standing.has_approved and command.decision is ApprovalDecision.APPROVE:
