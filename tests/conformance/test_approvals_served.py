@@ -4,8 +4,9 @@ from routing_service.storage.queue_entries import APPROVALS_QUEUE
 from routing_service.stored_data.queue_check import rebuild_queues
 from tests.rpc.live_service import serving
 from tests.rpc.registries import DESK
+from tests.rpc.signed_in import serving_signed_in, signed
 from tests.rpc.test_approval_lists import listed, sessions, watching
-from tests.rpc.test_approval_rules import decision, paused_by
+from tests.rpc.test_approval_rules import decision, desk, paused_by, paused_signed_in
 
 
 async def test_what_waits_is_listed_watched_and_taken_off(engine):
@@ -39,3 +40,27 @@ async def test_what_waits_is_listed_watched_and_taken_off(engine):
         handler = service.server._parts.handler
         assert await handler.delete(chats[2].key, (await chats[2].status()).revision)
         assert await store.read_queue(tenant, APPROVALS_QUEUE, None, 10) == []
+
+
+async def test_a_person_by_another_name_approves_once(engine):
+    """The votes, with all names of each person, are read back from the engine."""
+    rule = desk("{needs: 3}")
+    async with serving_signed_in(engine.folder, rule, store=engine.url) as service:
+        paused = await paused_signed_in(service, "s")
+        bea = signed(service, "approve", user="bea", subject="b-web")
+        assert (await bea("ResumeTask", decision("s", paused))).decisions == 1
+        cai = signed(service, "approve", user="cai")
+        assert (await cai("ResumeTask", decision("s", paused))).decisions == 2
+        # The same credential again gets its first answer.
+        for user, subject, counted in (
+            ("bea", "b-phone", 2),
+            ("bea2", "b-web", 1),
+            ("d", "cai", 2),
+        ):
+            again = signed(service, "approve", user=user, subject=subject)
+            (waiting,) = (await listed(again)).approvals
+            assert (waiting.may_decide, waiting.has_approved) == (True, True)
+            assert waiting.approval.decisions == 2
+            assert (await again("ResumeTask", decision("s", paused))).decisions == counted
+        dan = signed(service, "approve", user="dan")
+        assert (await dan("ResumeTask", decision("s", paused))).decisions == 3
