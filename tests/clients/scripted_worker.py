@@ -93,6 +93,8 @@ async def report(turn: InboxTurn, kind: str, given) -> Result:
             await turn.delta(given)
             await asyncio.sleep(0.5)
             raise ValueError(given)
+        case "write_and_hang":
+            await turn.delta(given)
     return await hang(turn)
 
 
@@ -152,7 +154,7 @@ def read_parts(parts):
             texts[turn] = before + part.text
             count += 1
         asked = part.asked
-    shown = list(texts.values())
+    shown = [text for text in texts.values() if text]
     return asked, {"shown": shown, "notes": notes, "in_parts": count > len(shown)}
 
 

@@ -1,6 +1,7 @@
 """The Python worker and ask(), against a real server: functions, retries, crashes, stops."""
 
 import asyncio
+import pickle
 import signal
 import socket
 import sys
@@ -13,8 +14,10 @@ import pytest
 
 import agent_routing
 from agent_routing import errors, outcomes
-from agent_routing.asking import AnswerParts, Asked
+from agent_routing.asking import AnswerParts, Asked, Asking, NoAnswerYet, NoInbox
 from agent_routing.outcomes import Answer
+from agent_routing.route_result import RouteResult
+from agent_routing.v1 import dispatch_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.turn_pb2 import Turn
 from agent_routing.worker import Worker
@@ -462,6 +465,78 @@ def answered_with(turn):
     """Return what ask() returns for one turn."""
     route = SimpleNamespace(session_id="s", request_id=turn.request_id, reply_text="")
     return Asked(route, (turn,))
+
+
+def test_a_late_answer_is_shown_unless_the_turn_was_given_up():
+    """The user left the agent: what it still says is in the history, and is no answer."""
+    late = Turn(request_id="r1", agent_id="a", agent_text="late", outcome="TURN_OUTCOME_PROCEED")
+    for cause, shown in (
+        ("OVERTAKEN", ("PROCEED", "", "late")),
+        ("TIMEOUT", ("PROCEED", "", "late")),
+        ("COMMAND", ("ABANDONED", "COMMAND", "")),
+        ("CANCELLED", ("ABANDONED", "CANCELLED", "")),
+    ):
+        late.abandon_cause = f"ABANDON_CAUSE_{cause}"
+        asked = answered_with(late)
+        assert (asked.outcome, asked.cause, asked.text) == shown
+
+
+def test_a_turn_without_an_end_that_is_not_open_ran_out_of_time():
+    """It may not be stored as abandoned yet. An older service stores no cause."""
+    asked = answered_with(Turn(request_id="r1", agent_id="a"))
+    assert (asked.outcome, asked.cause) == ("ABANDONED", "TIMEOUT")
+    asked = answered_with(Turn(request_id="r1", agent_id="a", outcome="TURN_OUTCOME_ABANDONED"))
+    assert (asked.outcome, asked.cause) == ("ABANDONED", "")
+
+
+def asking(open_request, revision):
+    """Return a message that was routed at revision 5, and what Status says of it."""
+    routed = pb.RouteResponse(session_id="s", request_id="r1", revision=5)
+    routed.dispatch.delivery = dispatch_pb2.DELIVERY_INBOX
+    message = Asking(RouteResult(routed), "ana", (1.0, time.monotonic()), replayed=False)
+    state = pb.StatusResponse(session_id="s", revision=revision, open_requests=open_request)
+    return message, state
+
+
+def test_a_message_that_came_to_an_agent_without_an_inbox_has_to_be_carried():
+    """Such as by an operator, in a store of format 1: no worker would answer it."""
+    carried = dispatch_pb2.Dispatch(request_id="r1")
+    carried.agent.agent_id = "carried"
+    message, state = asking([carried], 6)
+    with pytest.raises(NoInbox, match='"carried" has no inbox') as raised:
+        message.look(state, [Turn(request_id="r1", agent_id="carried")])
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.request_id, again.agent_id, str(again)) == ("r1", "carried", str(raised.value))
+
+
+def test_a_replica_that_is_behind_decides_nothing():
+    """It does not know the message yet, so that no turn is open there."""
+    message, state = asking([], 4)
+    message.look(state, [])
+    assert not message.is_done()
+    with pytest.raises(NoAnswerYet) as raised:
+        message.begin_watch_s()
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.request_id, str(again)) == ("r1", str(raised.value))
+
+
+async def test_an_old_message_has_its_answer(office, client):
+    """It is asked for again when it is no longer in the newest page of the history."""
+
+    async def say(number):
+        turn = await client.route(f"{number}", session_id="old-1", user_id="ana")
+        answer = {"text": f"to {number}"}
+        await client.complete_turn("old-1", turn.request_id, "front", outcomes.proceed(), **answer)
+        return turn.request_id
+
+    request_id = fresh_id()
+    given = {"session_id": "old-1", "user_id": "ana", "request_id": request_id}
+    await client.route("first", deliver="INBOX", **given)
+    await client.complete_turn("old-1", request_id, "front", outcomes.proceed(), text="here")
+    for number in range(101):
+        await say(number)
+    asked = await client.ask("first", **given, wait=5)
+    assert (asked.text, asked.replayed) == ("here", True)
 
 
 async def test_a_function_gives_its_answer_and_learns_that_it_was_refused(office, client):

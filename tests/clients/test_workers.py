@@ -235,19 +235,34 @@ class Colleague:
                 await client.say(given, agent_id="front", **ids)
             case "claim":
                 await client.claim_turn(session_id, given, claimant="bea")
-            case "complete" | "approval_needed":
+            case "complete":
                 agent_id, text = given
-                outcome = outcomes.proceed()
-                if kind == "approval_needed":
-                    outcome, text = outcomes.approval_needed(text), ""
-                request_id = state.open_requests[-1].request_id
-                await client.complete_turn(session_id, request_id, agent_id, outcome, text=text)
+                await self._complete(state, agent_id, outcomes.proceed(), text)
+            case "approval_needed":
+                agent_id, prompt = given
+                await self._complete(state, agent_id, outcomes.approval_needed(prompt))
+            case "handoff":
+                agent_id, target = given
+                await self._complete(state, agent_id, outcomes.handoff(target))
+            case "route":
+                await client.route(given, session_id=session_id, user_id="ana")
+            case "clear":
+                await client.clear_active_agent(session_id, user_id="ana")
+            case "cancel":
+                await client.cancel_task(state.task.task_id, user_id="ana")
+            case "move":
+                await client.set_active_agent(session_id, given, initiator="OPERATOR")
             case "approve":
                 parked = state.parked_tasks[:1]
                 waiting = (parked[0] if parked else state).pending_approval
                 await client.resume_task(waiting.task_id, waiting.request_id, "APPROVE")
             case _:
                 raise AssertionError(kind)
+
+    async def _complete(self, state, agent_id, outcome, text=""):
+        """Answer the newest open request in the name of its agent."""
+        request_id = state.open_requests[-1].request_id
+        await self.client.complete_turn(self.session_id, request_id, agent_id, outcome, text=text)
 
     async def until_taken(self, request_id):
         """Wait until a message was routed."""
@@ -335,7 +350,8 @@ async def desk(tmp_path, registry):
 )
 async def test_a_worker_does_as_the_others(programs, scenario, tmp_path):
     """One table for four languages."""
-    async with desk(tmp_path, REGISTRY) as live:
+    own = f"double_text: {scenario.get('double_text', 'allow')}"
+    async with desk(tmp_path, REGISTRY.replace("double_text: allow", own)) as live:
         await play(programs, scenario, live)
 
 

@@ -270,7 +270,7 @@ class Asking:
         times: tuple[float, float],
         *,
         replayed: bool,
-        include: Iterable[pb.WatchInclude.ValueType],
+        include: Iterable[pb.WatchInclude.ValueType] = (),
     ) -> None:
         """Begin to wait. times: how long, in seconds, and until when on the monotonic clock."""
         self.turns: tuple[turn_pb2.Turn, ...] = ()

@@ -71,6 +71,9 @@ async function act(turn: InboxTurn, action: Action): Promise<Result | AsyncGener
       turn.delta(text);
       await pause(500);
       throw new Error(text);
+    case "write_and_hang":
+      turn.delta(text);
+      return await hang(turn);
     case "raise":
       throw new Error(text);
     case "nothing":
@@ -154,7 +157,8 @@ async function readParts(parts: AsyncIterable<AskedPart>): Promise<[Asked, objec
     asked = part.asked;
   }
   if (asked === undefined) throw new Error("there was no last part");
-  return [asked, { shown: [...texts.values()], notes, in_parts: count > texts.size }];
+  const shown = [...texts.values()].filter((text) => text !== "");
+  return [asked, { shown, notes, in_parts: count > shown.length }];
 }
 
 const [mode, address = "", options = "{}"] = process.argv.slice(2);

@@ -16,6 +16,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -147,6 +148,8 @@ func act(ctx context.Context, turn *agentrouting.InboxTurn, kind string, value a
 		turn.Delta(text)
 		time.Sleep(500 * time.Millisecond)
 		return nil, errors.New(text)
+	case "write_and_hang":
+		turn.Delta(text)
 	case "say":
 		return agentrouting.Say(text), nil
 	case "say_late":
@@ -282,6 +285,7 @@ func readParts(parts iter.Seq2[*agentrouting.AskedPart, error], said map[string]
 		}
 		asked = part.Asked
 	}
+	shown = slices.DeleteFunc(shown, func(text string) bool { return text == "" })
 	said["shown"], said["notes"], said["in_parts"] = shown, notes, count > len(shown)
 	return asked, nil
 }

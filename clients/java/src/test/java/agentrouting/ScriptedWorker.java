@@ -165,6 +165,9 @@ final class ScriptedWorker {
         kill(); // The JVM's own end would run its hooks.
         return null;
       default:
+        if (kind.equals("write_and_hang")) {
+          turn.delta(text);
+        }
         try {
           Thread.sleep(Long.MAX_VALUE);
         } catch (InterruptedException lost) {
@@ -249,9 +252,10 @@ final class ScriptedWorker {
                 count.incrementAndGet();
               }
             });
-    said.put("shown", List.copyOf(texts.values()));
+    List<String> shown = texts.values().stream().filter(text -> !text.isEmpty()).toList();
+    said.put("shown", shown);
     said.put("notes", notes);
-    said.put("in_parts", count.get() > texts.size());
+    said.put("in_parts", count.get() > shown.size());
     return asked;
   }
 }
