@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import structlog
 
 from routing_service.core.registry import Registry
 from routing_service.registry.file import RegistryFileError
@@ -31,6 +34,7 @@ from routing_service.rpc.admin.replay_frames import (
 from routing_service.server.bounds import DEFAULT_BOUNDS
 from routing_service.server.parts import make_topic_judge, read_registry
 from routing_service.settings.settings import Settings
+from routing_service.telemetry.call_log import configure_logging
 from routing_service.topics.detector_plugin import load_shipped_model
 from routing_service.topics.topic_detector import TopicModel
 
@@ -45,10 +49,17 @@ _PIPE_BYTES_MAX: Final = 1024 * 1024
 _PR_SET_PDEATHSIG: Final = 1
 _SIGKILL: Final = 9
 
+_log = structlog.get_logger(__name__)
+
 
 def main() -> None:
     """Run the process; end it with code 0 when the server has closed the pipe."""
     _stay_behind()
+    # Without the messages of errors, which could quote conversations. The server logs the lines.
+    configure_logging("error", "json")
+    with suppress(AttributeError):  # Windows.
+        # The server takes its signals in a thread, and keeps them from all others.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # What other code prints, such as a log, would be read as a frame.
     pipe = os.dup(1)
     with Path(os.devnull).open("wb") as nowhere:
@@ -88,32 +99,33 @@ async def _run(answers: BinaryIO) -> None:
     assert isinstance(order, ReplayOrder)
     _limit_memory(order.memory_bytes_max)
     try:
-        sides = _sides(order)
-    except RegistryFileError as error:
-        _send(
-            answers,
-            CandidateRefused(
-                [(p.line, p.column, p.path, p.message, p.remedy) for p in error.problems]
-            ),
-        )
-        return
-    except (MemoryError, RecursionError) as error:
-        _send(
-            answers,
-            ProcessFailed(f"the candidate is too large to be read ({type(error).__name__})"),
-        )
-        return
-    _send(answers, CandidateTaken(sides[1].registry.version))
-    try:
-        await _play_all(reader, answers, sides)
+        await _obey(order, reader, answers)
     except MemoryError:
         limit = order.memory_bytes_max // 2**20
-        _send(
-            answers,
-            ProcessFailed(f"it needed more than {limit} MiB of memory; choose a shorter period"),
-        )
-    except Exception as error:  # noqa: BLE001 - its message could hold texts, and is not sent
+        why = f"it needed more than {limit} MiB of memory; choose a shorter period"
+        _send(answers, ProcessFailed(why))
+    except Exception as error:  # noqa: BLE001 - its message could hold texts, which stay here
+        _log.exception("replay_failed")
         _send(answers, ProcessFailed(f"it failed by {type(error).__name__} at {_place_of(error)}"))
+
+
+async def _obey(order: ReplayOrder, reader: asyncio.StreamReader, answers: BinaryIO) -> None:
+    """Read the candidate, and play what comes."""
+    try:
+        sides = _sides(order)
+    except RegistryFileError as error:
+        problems = [(p.line, p.column, p.path, p.message, p.remedy) for p in error.problems]
+        _send(answers, CandidateRefused(problems))
+        return
+    except (MemoryError, RecursionError) as error:
+        why = f"the candidate is too large to be read ({type(error).__name__})"
+        _send(answers, ProcessFailed(why))
+        return
+    _send(answers, CandidateTaken(sides[1].registry.version))
+    while data := await read_frame(reader):
+        conversation = from_server.decode(data)
+        assert isinstance(conversation, Conversation)
+        _send(answers, await play_conversation(conversation, *sides))
 
 
 def _place_of(error: BaseException) -> str:
@@ -145,15 +157,6 @@ def _side(settings: Settings, registry: Registry) -> WhatIfSide:
 def _patient_model() -> TopicModel:
     """Load the model that ships. All messages are judged alike, from the first one on."""
     return load_shipped_model(waits=True, limit_s=DETECTOR_LIMIT_S)
-
-
-async def _play_all(
-    reader: asyncio.StreamReader, answers: BinaryIO, sides: tuple[WhatIfSide, WhatIfSide]
-) -> None:
-    while data := await read_frame(reader):
-        conversation = from_server.decode(data)
-        assert isinstance(conversation, Conversation)
-        _send(answers, await play_conversation(conversation, *sides))
 
 
 def _send(answers: BinaryIO, message: FromProcess) -> None:

@@ -48,7 +48,7 @@ class AdminServicer:
         clock_us: Callable[[], int],
         read_status: Callable[[], ServerStatus],
         list_turns: UnaryMethod,
-        replay_settings: Mapping[str, str | float | bool],
+        replay_settings: Mapping[str, str | int | float | bool],
         replay_bounds: ReplayBounds,
         audit_read_max: int = READ_MAX,
         audit_scanned_max: int = SCANNED_MAX,

@@ -78,16 +78,6 @@ that the server was started in. Where it cannot be written, they are computed at
 SENT_REGISTRY: Final = "the registry in the request"
 """What errors call a registry that a caller sent."""
 
-_REPLAY_SETTINGS: Final = (
-    "agents",
-    "stickiness",
-    "sign_in",
-    "expiry_sweep",
-    "topic_detector",
-    "topic_detector_limit_s",
-    "topic_detector_fallback",
-)
-
 _log = structlog.get_logger(__name__)
 
 
@@ -363,9 +353,12 @@ def _check_with_settings(settings: Settings, loaded: Registry, source: str) -> N
         raise RegistryFileError(source, (problem,))
 
 
-def replay_settings(settings: Settings) -> dict[str, str | float | bool]:
-    """Return what the process of a replay needs of the settings."""
-    return {name: getattr(settings, name) for name in _REPLAY_SETTINGS}
+def replay_settings(settings: Settings) -> dict[str, str | int | float | bool]:
+    """Return the settings for the process of a replay: all, as rules tie them together.
+
+    It opens no store, so that it gets neither its address nor its password.
+    """
+    return dataclasses.asdict(dataclasses.replace(settings, store="memory:", processes=1))
 
 
 def load_registry(settings: Settings, topics: TopicJudge) -> CheckedRegistry:

@@ -23,7 +23,7 @@ def test_a_process_that_has_ended_is_no_fault_of_who_sends_to_it(factory):
         said = await process.why_ended()
         # The loop closes the pipe some time after the process has ended.
         async with asyncio.timeout(WAIT_S):
-            while not process._process.stdin.is_closing():
+            while not process._writer.is_closing():
                 await process.send(b"x" * 100_000)
                 await asyncio.sleep(0.01)
         await process.send(b"x")

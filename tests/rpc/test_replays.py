@@ -10,12 +10,14 @@ from pathlib import Path
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from agent_routing import AsyncAdmin
 from agent_routing.errors import UnknownReplay
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
 from routing_service.replay.stored_dialogues import KINDS
+from routing_service.rpc.admin import replay_runs
 from routing_service.rpc.admin.replay_runs import PROCESS_MODULE, ReplayBounds
 from routing_service.rpc.admin.replay_sources import EVENT_KINDS
 from routing_service.server.bounds import Bounds
@@ -37,6 +39,16 @@ pytestmark = pytest.mark.skipif(
 
 
 LONG = pytest.mark.long
+
+FAILS_AT_A_CONVERSATION = """
+from routing_service.cli import replay_process
+
+async def play_conversation(conversation, *sides):
+    raise ValueError(f"cannot play {conversation.turns}")
+
+replay_process.play_conversation = play_conversation
+replay_process.main()
+"""
 
 
 class Operator:
@@ -348,7 +360,7 @@ async def test_texts_need_the_right_and_leave_a_record(tmp_path):
         await sam.start(SUPERVISED)
         refused = await refusal(sam.watch(read_reason="ticket 7").read())
         assert tuple(refused) == ("PERMISSION_DENIED", "SCOPE_MISSING")
-        _, turns = await sam.outcome()
+        _, turns = await rita.outcome()
         assert [turn.text for turn in turns] == [""]
         _, turns = await rita.outcome(read_reason="ticket 7")
         assert [turn.text for turn in turns] == ["the secret of ana"]
@@ -363,6 +375,67 @@ async def test_texts_need_the_right_and_leave_a_record(tmp_path):
         await sam.stub.EraseUser(pb.EraseUserRequest(user_id="ana"), metadata=sam.metadata)
         _, turns = await rita.outcome(read_reason="ticket 7")
         assert [turn.text for turn in turns] == [""]
+
+
+async def test_which_messages_are_taken_elsewhere_needs_the_right_to_read(tmp_path):
+    """A candidate that listens for a word would show who said it. Counts name no session."""
+    async with serving_signed_in(tmp_path, DESK) as service:
+        both = signed(service, "route", "agent", user="ana", agents=("*",), subject="maker")
+        await one_turn(both, "a")
+        sam = Operator(service, signed(service, "admin", subject="sam").metadata)
+        rita = Operator(service, signed(service, "admin", "read_words", subject="rita").metadata)
+        begun = await sam.start(SUPERVISED)
+        progress, turns = await sam.outcome(replay_id=begun.replay_id)
+        assert (progress.state, progress.turns_changed) == (pb.REPLAY_STATE_DONE, 1)
+        assert turns == []
+        again, turns = await rita.outcome(replay_id=begun.replay_id)
+        assert again == progress
+        assert [turn.session_id for turn in turns] == ["a"]
+
+
+async def test_a_process_that_fails_says_why_in_the_log(service, sam, monkeypatch):
+    """The operator is sent there: what it wrote to stderr was nowhere."""
+    monkeypatch.setattr(replay_runs, "PROCESS_MODULE", "routing_service.cli.no_such_module")
+    with capture_logs() as lines:
+        refused = await refusal(sam.start())
+        assert "exit code 1" in refused.message
+        assert "replay_process_failed" in refused.message
+        async with asyncio.timeout(WAIT_S):
+            while not (found := [x for x in lines if x["event"] == "replay_process_failed"]):  # noqa: ASYNC110 - logged after the answer
+                await asyncio.sleep(0.02)
+    assert "No module named routing_service.cli.no_such_module" in found[0]["last_lines"]
+
+
+async def test_an_error_in_the_process_is_logged_without_what_users_said(tmp_path):
+    """Its message may quote a conversation; its place says where to look."""
+    program = tmp_path / "program.py"
+    program.write_text(FAILS_AT_A_CONVERSATION)
+    async with serving(tmp_path, DESK) as service:
+        await talk(service, "a")
+        with pytest.MonkeyPatch.context() as patch, capture_logs() as lines:
+            patch.syspath_prepend(str(tmp_path))
+            patch.setattr(replay_runs, "PROCESS_MODULE", "program")
+            sam = Operator(service)
+            await sam.start()
+            progress, _ = await sam.outcome()
+            await service.server.stop(grace_s=5)
+    assert "it failed by ValueError at program.py" in progress.failure
+    [failed] = [line for line in lines if line["event"] == "replay_process_failed"]
+    assert "in play_conversation" in failed["last_lines"]
+    assert "message 1 of a" not in failed["last_lines"]
+
+
+async def test_the_process_imports_nothing_from_where_the_server_was_started(tmp_path, monkeypatch):
+    """Others may write to that folder, and variables are for the server."""
+    (tmp_path / "yaml.py").write_text("raise SystemExit(7)")
+    (tmp_path / "msgspec.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    async with serving(tmp_path, DESK) as service:
+        sam = Operator(service)
+        await sam.start()
+        progress, _ = await sam.outcome()
+        assert progress.state == pb.REPLAY_STATE_DONE
 
 
 async def one_turn(both: Signed, session_id: str) -> None:

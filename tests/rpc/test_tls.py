@@ -476,3 +476,34 @@ def test_settings_that_would_let_strangers_in_are_refused(settings, named):
     """The error names the remedy."""
     with pytest.raises(SettingsInvalid, match=named):
         Settings(**settings)
+
+
+@pytest.mark.parametrize("sign_in", ["development", "oidc", "mtls", "oidc+mtls"])
+async def test_replay_starts_however_callers_sign_in(start, authority, tmp_path, sign_in):
+    """Its process needs the server's settings, and rules tie these together."""
+    callers = tmp_path / "callers.toml"
+    callers.write_text(CALLERS)
+    keys = tmp_path / "jwks.json"
+    keys.write_bytes(good_set())
+    oidc = {"oidc_issuer": ISSUER, "oidc_audience": AUDIENCE, "oidc_jwks": str(keys)}
+    mtls = {"tls_client_authority_file": str(authority.path), "callers_file": str(callers)}
+    settings = {"development_key_file": str(write_key(tmp_path))}
+    metadata, client = bearer(token("admin")), None
+    if sign_in != "development":
+        settings = {**(oidc if "oidc" in sign_in else {}), **(mtls if "mtls" in sign_in else {})}
+        metadata = bearer(sign(claims(scope="admin"))) if sign_in == "oidc" else ()
+        client = authority.sign("sam")
+    server = await start(sign_in=sign_in, **settings)
+    candidate = EXAMPLES["tax"].registry_path.read_text().replace("mode: auto", 'mode: "off"')
+    opened = channel(server.address, authority, client)
+    request = admin_service_pb2.StartReplayRequest(candidate=candidate.encode(), reason="trial")
+    async with opened:
+        stub = admin_service_pb2_grpc.AdminServiceStub(opened)
+        begun = await stub.StartReplay(request, metadata=metadata, timeout=PATIENCE_S)
+        watched = stub.WatchReplay(
+            admin_service_pb2.WatchReplayRequest(replay_id=begun.replay_id),
+            metadata=metadata,
+            timeout=PATIENCE_S,
+        )
+        states = [each.progress.state async for each in watched]
+    assert states[-1] == admin_service_pb2.REPLAY_STATE_DONE

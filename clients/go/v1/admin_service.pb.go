@@ -5106,7 +5106,9 @@ type WatchReplayResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How it stands.
 	Progress *ReplayProgress `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
-	// Turns that differ, in the order in which they were found, at most 200.
+	// Turns that differ, in the order in which they were found, at most 200. Without the scope
+	// read_words there are none, as a candidate that listens for a word shows who said it; the counts of
+	// progress and position are the same.
 	Turns []*ReplayedTurn `protobuf:"bytes,2,rep,name=turns,proto3" json:"turns,omitempty"`
 	// How many turns that differ there were up to the end of this message. See after_position.
 	Position      int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`

@@ -130,9 +130,11 @@ class ReplayCalls:
             turns = replay.turns[position : position + TURNS_SENT_MAX]
             position += len(turns)
             message = pb.WatchReplayResponse(progress=progress_out(replay), position=position)
-            message.turns.extend(
-                await self._turns_out(replay, turns, with_texts=bool(request.read_reason))
-            )
+            # Whose messages a candidate takes says what is in them: it may be written as a search.
+            if rights.reads_texts(caller):
+                message.turns.extend(
+                    await self._turns_out(replay, turns, with_texts=bool(request.read_reason))
+                )
             yield message.SerializeToString(), {}
             if len(replay.turns) > position:
                 continue

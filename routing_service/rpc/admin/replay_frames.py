@@ -20,13 +20,13 @@ _LENGTH_BYTES: Final = 4
 class ReplayOrder(msgspec.Struct, frozen=True, tag=True):
     """What to compare. registry: the one in force, pickled by the server that sends it.
 
-    candidate: the text of the other one. settings: those of the server that the reading of a
-    registry and topic detection depend on. memory_bytes_max: of the process.
+    candidate: the text of the other one. settings: of the server, which the reading of a registry
+    and topic detection depend on. memory_bytes_max: of the process.
     """
 
     registry: bytes
     candidate: str
-    settings: dict[str, str | float | bool]
+    settings: dict[str, str | int | float | bool]
     memory_bytes_max: int
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import pickle
+import socket
+import subprocess
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import IO, Final
 
 import structlog
 
@@ -36,6 +39,7 @@ from routing_service.rpc.admin.replay_frames import (
     read_frame,
 )
 from routing_service.rpc.admin.replay_sources import ReplaySources, Wanted
+from routing_service.settings.setting_forms import VARIABLE_PREFIX
 from routing_service.storage.store import SessionKey, StoreError
 
 PROCESS_MODULE: Final = "routing_service.cli.replay_process"
@@ -53,6 +57,17 @@ AHEAD_MAX: Final = 4
 """Conversations that are sent ahead of their answers, so that the process never waits."""
 
 SENT = "the registry in the request"
+
+LAST_LINES_BYTES_MAX: Final = 4096
+"""Of what a process wrote to stderr, for the log: a trace of twenty lines."""
+
+_BOOT: Final = """
+import runpy, sys
+sys.path[:] = sys.argv[2:]
+runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=True)
+"""
+"""Runs a module with the server's import path. -I keeps variables and the working folder from
+changing what is imported."""
 
 _KILLED: Final = -9
 
@@ -124,13 +139,10 @@ class Replays:
         sources: ReplaySources,
         registry: Callable[[], Registry],
         clock_us: Callable[[], int],
-        settings: Mapping[str, str | float | bool],
+        settings: Mapping[str, str | int | float | bool],
         bounds: ReplayBounds | None = None,
     ) -> None:
-        """Start none yet. registry: returns the one in force.
-
-        settings: those that reading a registry and topic detection depend on.
-        """
+        """Start none yet. registry: returns the one in force. settings: for the processes."""
         self._sources = sources
         self._registry = registry
         self._clock_us = clock_us
@@ -250,6 +262,7 @@ class Replays:
     async def _run(self, replay: Replay, order: ReplayOrder, taken: asyncio.Future[None]) -> None:
         """Run a replay to its end. taken: gets the outcome of reading the candidate."""
         process = _Process()
+        is_lost = False
         try:
             async with asyncio.timeout(self._bounds.seconds_max):
                 await process.start()
@@ -268,6 +281,7 @@ class Replays:
             if not taken.done():
                 taken.set_exception(error)
         except _ProcessLost as lost:
+            is_lost = True
             _fail(replay, str(lost))
         except StoreError:
             _fail(replay, "the store cannot be reached or is busy; start the replay again")
@@ -277,7 +291,11 @@ class Replays:
         finally:
             process.kill()
             self._ended(replay, taken)
-            await process.ended()
+            last_lines = await process.ended()
+            if is_lost:
+                _log.error(
+                    "replay_process_failed", replay_id=replay.replay_id, last_lines=last_lines
+                )
 
     def _ended(self, replay: Replay, taken: asyncio.Future[None]) -> None:
         """Tell everyone that a replay has ended."""
@@ -406,43 +424,59 @@ class _Process:
     """The process of one replay."""
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._last_lines: asyncio.Task[str] | None = None
+        self._input: socket.socket | None = None
+        self._reader: asyncio.StreamReader | None = None
+        self._output: asyncio.ReadTransport | None = None
+        self._writer: asyncio.StreamWriter | None = None
 
     async def start(self) -> None:
         """Start it. Raises _ProcessLost."""
+        # A socket, so that the event loop needs no private class to wait for room in it.
+        self._input, its = socket.socketpair()
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                PROCESS_MODULE,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                # Texts of conversations could be in it.
-                stderr=asyncio.subprocess.DEVNULL,
+            # Not the event loop's own way: uvloop forks, and gRPC's handlers of a fork crash the
+            # new process where gRPC's threads are busy. This one does not run them. In this thread,
+            # because the process ends with the thread that started it.
+            self._process = subprocess.Popen(  # noqa: ASYNC220, S603 - milliseconds; our own code
+                [sys.executable, "-I", "-c", _BOOT, PROCESS_MODULE, *filter(None, sys.path)],
+                stdin=its.fileno(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # The variables of the server may have its passwords.
+                env={k: v for k, v in os.environ.items() if not k.startswith(VARIABLE_PREFIX)},
                 # A Ctrl-C in the terminal reaches the server alone, which then ends it.
                 start_new_session=True,
             )
         except OSError as error:
+            self._input.close()
             why = error.strerror or type(error).__name__
             raise _ProcessLost(f"its process could not be started: {why}") from error
+        finally:
+            its.close()
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._last_lines = asyncio.create_task(_last_lines(self._process.stderr))
+        self._reader, self._output = await _opened(self._process.stdout)
+        _, self._writer = await asyncio.open_unix_connection(sock=self._input)
 
     async def send(self, frame: bytes) -> None:
         """Send a frame; waits while the process has others to read."""
-        assert self._process is not None
-        assert self._process.stdin is not None
         # A process that has ended is noticed by who reads its answers. Its pipe is closed then, and
         # uvloop raises RuntimeError for that.
-        if self._process.stdin.is_closing():
+        assert self._writer is not None
+        if self._writer.is_closing():
             return
         with suppress(OSError):
-            self._process.stdin.write(frame)
-            await self._process.stdin.drain()
+            self._writer.write(frame)
+            await self._writer.drain()
 
     def close_input(self) -> None:
         """Let the process end once it has answered what it was sent."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self._writer is not None
+        with suppress(OSError, RuntimeError):  # The process has ended.
+            self._writer.write_eof()
 
     async def receive(self) -> bytes:
         """Return the next frame's message. Raises _ProcessLost."""
@@ -453,33 +487,60 @@ class _Process:
 
     async def receive_or_end(self) -> bytes:
         """Return the next frame's message, b"" when the process has ended. Raises _ProcessLost."""
-        assert self._process is not None
-        assert self._process.stdout is not None
+        assert self._reader is not None
         try:
-            return await read_frame(self._process.stdout)
-        except ValueError:
+            return await read_frame(self._reader)
+        except (ValueError, OSError):
             return b""
 
     async def why_ended(self) -> str:
         """Say how it ended."""
         assert self._process is not None
-        code = await self._process.wait()
+        code = await asyncio.to_thread(self._process.wait)
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if code == _KILLED:
             return (
                 "its process was killed, as the operating system does when memory runs out; "
                 "choose a shorter period, or start it again"
             )
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"its process ended with {how}; start it again"
+        return f"its process ended with {how}; the server's log says more (replay_process_failed)"
 
     def kill(self) -> None:
         """End it at once."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+            self._process.kill()
 
-    async def ended(self) -> None:
-        """Wait for its end, and close its pipes."""
-        if self._process is not None:
-            self.close_input()
-            await self._process.communicate()
+    async def ended(self) -> str:
+        """Wait for its end, and close its pipes. Return the last lines that it wrote to stderr."""
+        if self._process is None or self._last_lines is None:
+            return ""
+        await asyncio.to_thread(self._process.wait)
+        if self._writer is not None:
+            self._writer.close()
+            with suppress(OSError):
+                await self._writer.wait_closed()
+        elif self._input is not None:
+            self._input.close()
+        if self._output is not None:
+            self._output.close()
+        elif self._process.stdout is not None:
+            self._process.stdout.close()
+        return await self._last_lines
+
+
+async def _last_lines(pipe: IO[bytes]) -> str:
+    """Read a pipe to its end; return the last of it."""
+    reader, transport = await _opened(pipe)
+    last = b""
+    while data := await reader.read(LAST_LINES_BYTES_MAX):
+        last = (last + data)[-LAST_LINES_BYTES_MAX:]
+    transport.close()
+    return last.decode("utf-8", "replace")
+
+
+async def _opened(pipe: IO[bytes]) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
+    """Return a reader of a pipe, and the transport, which uvloop does not close at the end."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader, transport

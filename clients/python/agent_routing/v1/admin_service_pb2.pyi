@@ -2528,7 +2528,10 @@ class WatchReplayResponse(google.protobuf.message.Message):
 
     @property
     def turns(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReplayedTurn]:
-        """Turns that differ, in the order in which they were found, at most 200."""
+        """Turns that differ, in the order in which they were found, at most 200. Without the scope
+        read_words there are none, as a candidate that listens for a word shows who said it; the counts of
+        progress and position are the same.
+        """
 
     def __init__(
         self,

@@ -3019,7 +3019,9 @@ export type WatchReplayResponse = Message<"agent_routing.v1.WatchReplayResponse"
   progress?: ReplayProgress | undefined;
 
   /**
-   * Turns that differ, in the order in which they were found, at most 200.
+   * Turns that differ, in the order in which they were found, at most 200. Without the scope
+   * read_words there are none, as a candidate that listens for a word shows who said it; the counts of
+   * progress and position are the same.
    *
    * @generated from field: repeated agent_routing.v1.ReplayedTurn turns = 2;
    */
