@@ -1,5 +1,5 @@
-// Streams of the server: opened again after an outage, closed while nobody sees the page, and compared
-// with the server's clock, so that the page says when it is behind.
+// Streams of the server: opened again after an outage, closed while the page is hidden or left, and
+// compared with the server's clock, so that the page says when it is behind.
 
 import type { Change } from "@agent-routing/v1";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -42,6 +42,18 @@ function msOf(time: { seconds: bigint; nanos: number }): number {
   return Number(time.seconds) * 1_000 + time.nanos / 1e6;
 }
 
+/**
+ * Whether the browser has left the page and keeps it for Back. A stream that such a page had would stay
+ * open, and a browser opens six connections to a server: after five pages nothing would load.
+ */
+let isLeft = false;
+addEventListener("pagehide", () => (isLeft = true));
+addEventListener("pageshow", () => (isLeft = false));
+
+function isUnseen(): boolean {
+  return isLeft || document.hidden;
+}
+
 /** Waits for a time, and then until the page is seen: a page that is not seen reads nothing. */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   await new Promise((resolve) => setTimeout(resolve, ms));
@@ -51,16 +63,17 @@ export async function pause(ms: number, signal: AbortSignal): Promise<void> {
 /** Waits until the page is seen; returns for how long it was not, in milliseconds. */
 async function seen(signal: AbortSignal): Promise<number> {
   const sinceMs = Date.now();
-  while (document.hidden && !signal.aborted) {
+  while (isUnseen() && !signal.aborted) {
     await new Promise((resolve) => {
       document.addEventListener("visibilitychange", resolve, { once: true });
+      addEventListener("pageshow", resolve, { once: true });
       signal.addEventListener("abort", resolve, { once: true });
     });
   }
   return Date.now() - sinceMs;
 }
 
-/** Returns a signal that is aborted with another one, or when the page has been hidden for a while. */
+/** Returns a signal that is aborted with another one, or when the page is left or hidden for a while. */
 function whileSeen(signal: AbortSignal): { signal: AbortSignal; end: () => void } {
   const stopped = new AbortController();
   let hiding = 0;
@@ -70,6 +83,7 @@ function whileSeen(signal: AbortSignal): { signal: AbortSignal; end: () => void 
     if (document.hidden) hiding = setTimeout(stop, HIDDEN_MS);
   };
   document.addEventListener("visibilitychange", look);
+  addEventListener("pagehide", stop);
   signal.addEventListener("abort", stop);
   look();
   return {
@@ -77,6 +91,7 @@ function whileSeen(signal: AbortSignal): { signal: AbortSignal; end: () => void 
     end: () => {
       clearTimeout(hiding);
       document.removeEventListener("visibilitychange", look);
+      removeEventListener("pagehide", stop);
       signal.removeEventListener("abort", stop);
     },
   };
@@ -117,7 +132,7 @@ export async function followStream<Message>(
       } finally {
         open.end();
       }
-      if (document.hidden) {
+      if (isUnseen()) {
         clearTimeout(silence);
         stream.onState("connecting");
         onAway(await seen(signal));

@@ -23,11 +23,13 @@ const COUNTED = ["click", "fill", "select"];
 /** More than a page has links and fields before its own. */
 const TABS_MAX = 30;
 /** Their results say nothing. */
-const SILENT = ["open", "back", "wait", "gone", "shot", "select", "slide", "meet", "hold", "release"];
+const SILENT = ["open", "back", "mark", "wait", "gone", "shot", "select", "slide", "meet", "hold", "release"];
 
 const browser = await chromium.launch({
   executablePath,
   args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"],
+  // People's browsers keep the pages that were left, for Back.
+  ignoreDefaultArgs: ["--disable-back-forward-cache"],
 });
 
 /** Takes the steps of one test in a profile of its own; returns what they showed. */
@@ -92,7 +94,10 @@ function stepsOf(page, folder, seen) {
   const held = [];
   return {
     open: (url) => page.goto(url),
-    back: () => page.goBack(),
+    // A page that the browser kept is not loaded again, so that there is no load to wait for.
+    back: () => page.goBack({ waitUntil: "commit" }),
+    mark: () => page.evaluate(() => void (window.isMarked = true)),
+    marked: () => page.evaluate(() => window.isMarked === true),
     fill: (selector, text) => page.fill(selector, text),
     select: (selector, value) => page.selectOption(selector, value),
     click: (selector) => page.click(selector),

@@ -161,3 +161,28 @@ async def test_a_page_that_is_connected_but_late_says_so(modules, tmp_path):
             seen = await finishing
     assert seen["results"] == [["late: what comes was sent more than 3 s ago"], []]
     assert seen["mistakes"] == []
+
+
+async def test_pages_that_were_left_hold_no_connection(modules, tmp_path):
+    """A browser keeps left pages for Back, and opens six connections to a server.
+
+    After five pages in one tab nothing loaded any more. Back shows a kept page as it was, and what
+    has happened since.
+    """
+    async with serving(tmp_path, "tax", console_listen="127.0.0.1:0", clock=time_us) as live:
+        chats = [live.chat(f"chat-{number}") for number in range(9)]
+        for chat in chats:
+            await chat.say("hello")
+        pages = [f"{live.server.console_url}/?view=session&id={chat.session_id}" for chat in chats]
+        is_live = ["wait", '.live[data-live="live"]']
+        steps = [step for url in pages for step in (["open", url], is_live, ["mark"])]
+        steps += [["meet", "gone on"], ["back"], ["query"], ["marked"], is_live]
+        steps += [["wait", 'section[aria-label="State"] dl[data-revision="2"]']]
+        async with browsing(modules, tmp_path, steps) as ended:
+            finishing = asyncio.create_task(ended())
+            go_on = await met(tmp_path, "gone on", finishing)
+            await chats[-2].say("and?")
+            go_on()
+            seen = await finishing
+        assert seen["results"] == ["?view=session&id=chat-7", True]
+        assert not seen["mistakes"]
