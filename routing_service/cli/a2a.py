@@ -61,6 +61,25 @@ _RemoteTokenFileOption = Annotated[
         help="A file with a bearer token for the remote agent, read before each request.",
     ),
 ]
+_AllowOriginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-origin",
+        metavar="ORIGIN",
+        show_default=False,
+        help="Another origin to which the remote agent's card may send requests, such as"
+        " https://rpc.example.org. May be repeated.",
+    ),
+]
+_TooLongOption = Annotated[
+    str | None,
+    typer.Option(
+        "--too-long",
+        metavar="TEXT",
+        show_default=False,
+        help="What the user reads in place of an answer that is too long.",
+    ),
+]
 _ReplyTimeoutOption = Annotated[
     float,
     typer.Option(
@@ -92,6 +111,8 @@ def a2a(
     url: _UrlOption,
     completed: _CompletedOption = "complete",
     remote_token_file: _RemoteTokenFileOption = None,
+    allow_origin: _AllowOriginOption = None,
+    too_long: _TooLongOption = None,
     reply_timeout: _ReplyTimeoutOption = REPLY_S_DEFAULT,
     concurrency: _ConcurrencyOption = CONCURRENCY_DEFAULT,
     lease: _LeaseOption = LEASE_S_DEFAULT,
@@ -103,13 +124,13 @@ def a2a(
     capacity. The credential needs the scope agent and speaks for the agent.
     """
     _check_extra()
-    if not url.startswith(("http://", "https://")):
-        message = f'--url is "{url}"; it must begin with http:// or https://'
-        raise CommandFailed(message, exit_code=EXIT_USAGE)
     if remote_token_file is not None:
         _token(remote_token_file)
     _check_agent(agent, call)
-    from agent_routing.integrations.a2a import RemoteAgent  # noqa: PLC0415 - an optional extra
+    from agent_routing.integrations.a2a import (  # noqa: PLC0415 - an optional extra
+        TOO_LONG,
+        RemoteAgent,
+    )
 
     client = AsyncClient(
         call.target, tenant=call.tenant, timeout=call.timeout_s, **given().for_client()
@@ -118,9 +139,18 @@ def a2a(
     outcome = outcomes.complete() if completed == "complete" else outcomes.proceed()
     # Read for each request, so that a new token is taken up without a restart.
     token = None if remote_token_file is None else partial(_token, remote_token_file)
-    remote = RemoteAgent(
-        url, client=client, completed=outcome, token=token, reply_timeout=reply_timeout
-    )
+    try:
+        remote = RemoteAgent(
+            url,
+            client=client,
+            completed=outcome,
+            token=token,
+            reply_timeout=reply_timeout,
+            allow_origins=allow_origin or (),
+            too_long=too_long or TOO_LONG,
+        )
+    except ValueError as error:
+        raise CommandFailed(str(error), exit_code=EXIT_USAGE) from None
     worker.agent(agent)(remote.answer)
     typer.echo(f'carrying the turns of "{agent}" to {url}; Ctrl-C stops')
     try:

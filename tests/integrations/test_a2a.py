@@ -1,12 +1,16 @@
 """A worker of a remote agent: the example against servers of the reference SDK's own classes."""
 
 import asyncio
+import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+import zlib
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ import httpx
 
 from agent_routing import Client, outcomes
 from agent_routing.integrations.a2a import RemoteAgent
+from agent_routing.integrations.a2a_bounds import ANSWER_BYTES_MAX, origin_of
 from agent_routing.v1.turn_pb2 import TurnOutcome
 from tests.integrations.tax_server import ROOT, TaxServer
 
@@ -70,6 +75,90 @@ class Remote:
     def runs(self, text):
         """Return how often the agent ran for a message."""
         return self._counts.read_text().splitlines().count(text) if self._counts.exists() else 0
+
+
+class OddAgent:
+    """A remote agent of one message, which no SDK would serve; interface: where its card sends."""
+
+    def __init__(self, answer=b"", headers=(), interface="", card_bytes=0):
+        self.seen = []
+        self.sent_bytes = 0
+        agent = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                self.respond(agent.card(interface) + b" " * card_bytes)
+
+            def do_POST(self):
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                agent.seen.append((asked["method"], self.headers["Authorization"]))
+                if asked["method"] == "SendMessage" and answer is None:
+                    self.respond_without_end()
+                elif asked["method"] == "SendMessage":
+                    result = {"message": agent.message(answer)}
+                    body = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+                    self.respond(json.dumps(body).encode(), headers)
+                else:
+                    error = {"code": -32601, "message": "no such method"}
+                    body = {"jsonrpc": "2.0", "id": asked["id"], "error": error}
+                    self.respond(json.dumps(body).encode())
+
+            def respond(self, body, headers=()):
+                if ("Content-Encoding", "deflate") in headers:
+                    body = zlib.compress(body)
+                self.send_response(200)
+                for name, value in (("Content-Length", str(len(body))), *headers):
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def respond_without_end(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                try:
+                    while agent.sent_bytes < 50 * ANSWER_BYTES_MAX:
+                        self.wfile.write(b" " * 65_536)
+                        agent.sent_bytes += 65_536
+                except OSError:
+                    pass  # The worker hung up.
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def card(self, interface):
+        """Return its card."""
+        url = interface or self.url
+        binding = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        texts = dict.fromkeys(("name", "description", "version"), "odd")
+        return json.dumps({**texts, "supportedInterfaces": [binding]}).encode()
+
+    def message(self, text):
+        """Return an answer that begins no task."""
+        return {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": text}]}
+
+    def close(self):
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def odd():
+    """Make odd remote agents."""
+    running = []
+
+    def make(*args, **options):
+        running.append(OddAgent(*args, **options))
+        return running[-1]
+
+    yield make
+    for each in running:
+        each.close()
 
 
 @pytest.fixture(scope="module", params=["streaming", "polling"])
@@ -273,3 +362,76 @@ def test_the_outcome_of_a_completed_task_can_be_chosen():
     assert asyncio.iscoroutinefunction(agent.answer)
     with pytest.raises(ValueError, match="poll"):
         RemoteAgent("http://127.0.0.1:1", client=None, poll=0)
+
+
+def test_a_card_that_sends_requests_elsewhere_gets_neither_text_nor_token(
+    routing, client, session, tmp_path, odd
+):
+    """Who can change the card would else read what users write, and act with the token."""
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    elsewhere = odd("hello from elsewhere")
+    remote = odd(interface=elsewhere.url)
+    options = ["--remote-token-file", str(token)]
+    routed = client.route("my secret", session_id=session, user_id="ana", deliver="INBOX")
+    with worker(routing, remote, options=options):
+        time.sleep(4)
+    assert (remote.seen, elsewhere.seen) == ([], [])
+    # The turn is still there once the operator has allowed it.
+    with worker(routing, remote, options=[*options, "--allow-origin", elsewhere.url]):
+        asked = client.ask(
+            "my secret", session_id=session, user_id="ana", request_id=routed.request_id
+        )
+    assert asked.text == "hello from elsewhere"
+    assert ("SendMessage", "Bearer s3cret") in elsewhere.seen
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [("x" * 40_000, ()), (None, ()), ("x" * 40_000, (("Content-Encoding", "deflate"),))],
+    ids=["longer than the service takes", "without end", "packed"],
+)
+def test_an_answer_that_is_too_long_ends_the_turn_with_a_text(
+    routing, client, session, odd, answer
+):
+    """A repeat would be as long, and an endless one took the worker's whole memory."""
+    remote = odd(*answer)
+    with worker(routing, remote, options=["--too-long", "Demasiado largo."]):
+        asked = client.ask("tell me all", session_id=session, user_id="ana")
+    assert asked.text == "Demasiado largo."
+    assert last_turn(client, session)[1] == "FAILURE"
+    assert [method for method, _ in remote.seen].count("SendMessage") == 1
+    # What the worker has not read waits in the buffers of the system.
+    assert remote.sent_bytes < 4 * ANSWER_BYTES_MAX
+
+
+async def test_a_card_that_is_too_long_is_a_failed_attempt(odd):
+    """No message was sent: the turn can be tried again."""
+    remote = odd("hi", card_bytes=300_000)
+    agent = RemoteAgent(remote.url, client=None)
+    with pytest.raises(ValueError, match=r"the card of .* is too long"):
+        async with agent._remote():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://a.example/rpc?x#y", "https://a.example"),
+        ("HTTPS://A.Example:443/", "https://a.example"),
+        ("https://a.example:8443", "https://a.example:8443"),
+        ("http://a.example:443", "http://a.example:443"),
+        ("https://user:secret@a.example", "https://a.example"),
+        ("http://[::1]:8080/x", "http://[::1]:8080"),
+    ],
+)
+def test_an_origin_is_scheme_host_and_port(url, origin):
+    """Another port or scheme is another server."""
+    assert origin_of(url) == origin
+
+
+@pytest.mark.parametrize("url", ["a.example", "ftp://a.example", "https://", "https://a:b"])
+def test_what_has_no_origin_is_refused_at_once(url):
+    """Not at the first turn, which a user waits for."""
+    with pytest.raises(ValueError, match=r"http://|URL"):
+        RemoteAgent(url, client=None)

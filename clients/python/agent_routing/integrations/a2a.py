@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -40,6 +40,7 @@ from google.protobuf import json_format
 from agent_routing import outcomes
 from agent_routing.aio import AsyncClient
 from agent_routing.content import Item, data_item, step, text_item, uri_item
+from agent_routing.integrations.a2a_bounds import CARD_BYTES_MAX, AnswerTooLong, bounded, origin_of
 from agent_routing.outcomes import Answer, Outcome
 from agent_routing.plain_values import Seconds, positive_seconds
 from agent_routing.worker import InboxTurn
@@ -61,6 +62,14 @@ TASKS_MAX: Final = 20
 
 MESSAGES_MAX: Final = 20
 """Messages of each of these tasks that are looked at."""
+
+TEXT_BYTES_MAX: Final = 32 * 1024
+ITEMS_MAX: Final = 16
+ITEMS_BYTES_MAX: Final = 64 * 1024
+"""The service's bounds of an answer: one above them would be refused in each attempt."""
+
+TOO_LONG: Final = "The answer is too long to be shown. Please ask for a part of it."
+"""What the user reads in its place."""
 
 _WORKING: Final = {TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING}
 _WAITING: Final = {TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED}
@@ -90,7 +99,9 @@ class RemoteAgent:
     outcomes.complete(), so that the registry names the next agent. token: a bearer token for the
     remote agent, or a function that returns one and is called for each request. reply_timeout: how
     long, in seconds, the remote agent may be silent. http: in place of both; it stays the caller's.
-    poll: seconds between two looks at a task that works.
+    poll: seconds between two looks at a task that works. allow_origins: where the card may send
+    requests besides the origin of url, such as https://rpc.example.org. too_long: what the user
+    reads if the answer is longer than the service, or the worker, takes.
     """
 
     def __init__(
@@ -103,8 +114,14 @@ class RemoteAgent:
         reply_timeout: Seconds = REPLY_S_DEFAULT,
         http: httpx.AsyncClient | None = None,
         poll: Seconds = POLL_S_DEFAULT,
+        allow_origins: Sequence[str] = (),
+        too_long: str = TOO_LONG,
     ) -> None:
+        for each in (url, *allow_origins):
+            origin_of(each)
         self._url = url
+        self._allow_origins = allow_origins
+        self._too_long = too_long
         self._client = client
         self._completed = completed or outcomes.complete()
         self._token = token
@@ -115,10 +132,22 @@ class RemoteAgent:
     async def answer(self, turn: InboxTurn) -> Answer:
         """Carry a turn to the remote agent, and return what became of it.
 
-        Raises the SDK's errors if the remote service cannot be reached or refuses: the worker then
+        An answer that is too long fails the turn, and the user reads that. Raises the SDK's errors
+        if the remote service cannot be reached or refuses, and OriginNotAllowed: the worker then
         tries the turn again.
         """
         before = await self._before(turn)
+        try:
+            answer = await self._answered(turn, before)
+            _check_length(answer)
+        except AnswerTooLong as error:
+            _log.warning("remote_answer_too_long url=%s error=%s", self._url, error)
+            failed = outcomes.failure(f"the remote answer is too long: {error}")
+            return Answer(self._too_long, failed, [], [_step(before.context_id, "", "too long")])
+        return answer
+
+    async def _answered(self, turn: InboxTurn, before: RemoteTask) -> Answer:
+        """Return the answer of the remote agent, of any length that the worker takes."""
         async with self._remote() as remote:
             task = await self._begun(remote, turn, before)
             if task is None:
@@ -135,8 +164,14 @@ class RemoteAgent:
         """Connect to the remote agent, as its card says: also with streaming, if it has that."""
         http = self._http or httpx.AsyncClient(timeout=self._reply_s, auth=self._sign)
         try:
-            config = ClientConfig(httpx_client=http)
-            yield await ClientFactory(config).create_from_url(self._url)
+            async with bounded(http, self._url, self._allow_origins) as within:
+                factory = ClientFactory(ClientConfig(httpx_client=within))
+                of_card = {"extensions": {"bytes_max": CARD_BYTES_MAX}}
+                try:
+                    remote = await factory.create_from_url(self._url, resolver_http_kwargs=of_card)
+                except AnswerTooLong as error:
+                    raise ValueError(f"the card of {self._url} is too long: {error}") from error
+                yield remote
         finally:
             if self._http is None:
                 await http.aclose()
@@ -174,7 +209,7 @@ class RemoteAgent:
         )
         try:
             listed = await remote.list_tasks(request)
-        except (A2AError, A2AClientError, NotImplementedError) as error:
+        except (A2AError, A2AClientError, NotImplementedError, AnswerTooLong) as error:
             # Services before version 1.0 of the protocol cannot list tasks: the message is sent
             # again. The SDK's client knows that without asking (NotImplementedError).
             _log.debug("remote_tasks_not_listed url=%s error=%s", self._url, error)
@@ -233,6 +268,19 @@ def _parts(turn: InboxTurn) -> Iterator[Part]:
                 yield Part(raw=item.data, media_type=item.content_type)
             case "uri":
                 yield Part(url=item.uri, media_type=item.content_type)
+
+
+def _check_length(answer: Answer) -> None:
+    """Raise AnswerTooLong for one that the service would refuse."""
+    items = list(answer.items)
+    sizes = {
+        "bytes of text": (len(answer.text.encode()), TEXT_BYTES_MAX),
+        "items": (len(items), ITEMS_MAX),
+        "bytes of items": (sum(item.ByteSize() for item in items), ITEMS_BYTES_MAX),
+    }
+    for what, (size, size_max) in sizes.items():
+        if size > size_max:
+            raise AnswerTooLong(f"it has {size} {what}; the service takes at most {size_max}")
 
 
 def _answer_of_message(message: Message, before: RemoteTask) -> Answer:
