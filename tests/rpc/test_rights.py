@@ -287,14 +287,21 @@ def _token(claims: dict) -> str:
 
 
 def table(outcomes: dict[tuple[str, str], str]) -> str:
-    """Return the outcomes as the document's table."""
+    """Return the outcomes as the document's table: calls and callers without a difference are one.
+
+    A joined name has a semicolon between the names of its rows or columns.
+    """
+    callers: dict[tuple[str, ...], list[str]] = {}
+    for caller in CALLERS:
+        callers.setdefault(tuple(outcomes[caller, row] for row in ROWS), []).append(caller)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for row in ROWS:
+        cells = tuple(outcomes[names[0], row] for names in callers.values())
+        rows.setdefault(cells, []).append(row)
     lines = [
-        "| call | " + " | ".join(CALLERS) + " |",
-        "|---" * (len(CALLERS) + 1) + "|",
-    ]
-    lines += [
-        f"| {row} | " + " | ".join(outcomes[caller, row] for caller in CALLERS) + " |"
-        for row in ROWS
+        "| call | " + " | ".join(map("; ".join, callers.values())) + " |",
+        "|---" * (len(callers) + 1) + "|",
+        *(f"| {'; '.join(names)} | {' | '.join(cells)} |" for cells, names in rows.items()),
     ]
     return "\n".join(lines)
 
@@ -427,13 +434,16 @@ class WebDesk(Desk):
 
 def designed() -> dict[tuple[str, str], str]:
     """Return the document's table: the outcome by caller and row."""
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    rows = {row[0]: row[1:] for row in cells if len(row) == len(CALLERS) + 1}
+    lines = DOCUMENT.read_text(encoding="utf-8").partition("\n| call |")[2].splitlines()
+    heads, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line
+    )
     return {
-        (caller, row): outcome
-        for row in ROWS
-        for caller, outcome in zip(CALLERS, rows[row], strict=True)
+        (caller, row): cell
+        for names, *cells in rows
+        for row in names.split("; ")
+        for joined, cell in zip(heads, cells, strict=True)
+        for caller in joined.split("; ")
     }
 
 
