@@ -132,11 +132,5 @@ func shownOf(turn *v1.Turn, turns []*v1.Turn) string {
 	if isConsult(turn, turns) || wasGivenUp(turn) {
 		return ""
 	}
-	var texts []string
-	for _, text := range []string{turn.GetAgentText(), turn.GetHandoffMessage()} {
-		if text != "" {
-			texts = append(texts, text)
-		}
-	}
-	return strings.Join(texts, "\n\n")
+	return joined([]string{turn.GetAgentText(), turn.GetHandoffMessage()})
 }

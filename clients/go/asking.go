@@ -66,17 +66,19 @@ type Asked struct {
 	Replayed bool
 }
 
-// Text returns everything that the user should see, with an empty line between two agents' texts.
+// Text returns everything that the user should see: the service's reply, and what the agents wrote. There is
+// an empty line between two texts.
 func (a *Asked) Text() string {
-	if len(a.Turns) == 0 {
-		return a.Route.GetReply().GetText()
-	}
-	var texts []string
+	texts := []string{a.Route.GetReply().GetText()}
 	for _, turn := range a.Turns {
-		if text := shownOf(turn, a.Turns); text != "" {
-			texts = append(texts, text)
-		}
+		texts = append(texts, shownOf(turn, a.Turns))
 	}
+	return joined(texts)
+}
+
+// joined puts an empty line between texts that are not empty.
+func joined(texts []string) string {
+	texts = slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 	return strings.Join(texts, "\n\n")
 }
 
@@ -236,6 +238,11 @@ func (c *Client) answer(ctx context.Context, request *v1.RouteRequest, options [
 		if asking.asked != nil {
 			yield(&AskedPart{Text: asking.asked.Text(), RequestID: asking.routed.GetRequestId(), Asked: asking.asked}, nil)
 			return
+		}
+		if reply := asking.routed.GetReply().GetText(); reply != "" {
+			if !yield(&AskedPart{Text: reply, RequestID: asking.routed.GetRequestId()}, nil) {
+				return
+			}
 		}
 		parts := &answerParts{written: map[turnKey]*writtenAnswer{}}
 		for asking.asked == nil {

@@ -97,8 +97,10 @@ class AskCalls(RoutingCalls):
             routed, given["user_id"], (wait_s, until_s), replayed=replayed, include=include
         )
         if asking.is_done():
-            yield AskedPart(asking.asked.text, asked=asking.asked)
+            yield AskedPart(asking.asked.text, request_id=routed.request_id, asked=asking.asked)
             return
+        if routed.reply_text:
+            yield AskedPart(routed.reply_text, request_id=routed.request_id)
         parts = AnswerParts()
         while True:
             try:

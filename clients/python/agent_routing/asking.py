@@ -92,10 +92,12 @@ class Asked:
 
     @property
     def text(self) -> str:
-        """Everything that the user should see, with an empty line between two agents' texts."""
-        if not self.turns:
-            return self.route.reply_text or ""
+        """Everything that the user should see: the service's reply, and what the agents wrote.
+
+        There is an empty line between two texts.
+        """
         texts = [shown_text(turn, self.turns) for turn in self.turns]
+        texts = [self.route.reply_text or "", *texts]
         return "\n\n".join(text for text in texts if text)
 
     @property

@@ -61,6 +61,9 @@ export function askParts(
   return answer(calls, fields, options, [WatchInclude.DELTAS, WatchInclude.NOTES]);
 }
 
+/** A part with the service's reply, before the agents' answers. */
+const REPLY = { agentId: "", isNote: false, replaces: false };
+
 /** Yields the parts of an answer; the last one has asked. */
 async function* answer(
   calls: AskCalls,
@@ -74,6 +77,8 @@ async function* answer(
     yield lastPart(asking.asked.text, asking.asked);
     return;
   }
+  const { replyText, requestId } = asking.routed;
+  if (replyText) yield { ...REPLY, text: replyText, requestId };
   const parts = new AnswerParts();
   const look = async () => {
     await lookAt(calls.client, asking, options);

@@ -109,13 +109,13 @@ export class Asked {
     this.replayed = more.replayed ?? false;
   }
 
-  /** Everything that the user should see, with an empty line between two agents' texts. */
+  /**
+   * Everything that the user should see: the service's reply, and what the agents wrote. There is an
+   * empty line between two texts.
+   */
   get text(): string {
-    if (this.turns.length === 0) return this.route.replyText ?? "";
-    return this.turns
-      .map((turn) => shownText(turn, this.turns))
-      .filter((text) => text !== "")
-      .join("\n\n");
+    const texts = this.turns.map((turn) => shownText(turn, this.turns));
+    return joined([this.route.replyText ?? "", ...texts]);
   }
   /** What to show after the text: that the task was parked until its approval; or empty. */
   get notice(): string {
@@ -178,7 +178,6 @@ export class Asking {
   asked: Asked | undefined;
   /** What followed so far. */
   turns: Turn[] = [];
-  readonly #routed: RouteResult;
   readonly #replayed: boolean;
   readonly #waitMs: number;
   readonly #untilMs: number;
@@ -187,13 +186,12 @@ export class Asking {
 
   /** untilMs: on the clock of performance.now(). */
   constructor(
-    routed: RouteResult,
+    readonly routed: RouteResult,
     /** The watch that says when to look again. */
     readonly watched: WatchSessionRequest,
     times: { waitMs: number; untilMs: number },
     replayed: boolean,
   ) {
-    this.#routed = routed;
     this.#replayed = replayed;
     this.#waitMs = times.waitMs;
     this.#untilMs = times.untilMs;
@@ -203,12 +201,12 @@ export class Asking {
 
   #done(waitsFor?: WaitsFor, claimed = false): void {
     const more = { waitsFor, claimed, replayed: this.#replayed };
-    this.asked = new Asked(this.#routed, this.turns, more);
+    this.asked = new Asked(this.routed, this.turns, more);
   }
 
   /** Tells whether the turns go back to the message, or it is queued and has none. */
   isFound(newestFirst: readonly Turn[], state: StatusResponse): boolean {
-    const { requestId } = this.#routed;
+    const { requestId } = this.routed;
     return (
       this.#queueOf(state) !== undefined || newestFirst.some((turn) => turn.requestId === requestId)
     );
@@ -219,10 +217,10 @@ export class Asking {
    * is now with an agent whose turns a caller carries.
    */
   look(state: StatusResponse, newestFirst: readonly Turn[]): void {
-    this.turns = chainOf(this.#routed.requestId, newestFirst);
+    this.turns = chainOf(this.routed.requestId, newestFirst);
     // Of a replica that has not seen the newest change.
     if (state.revision < (this.watched.afterRevision ?? 0n)) return;
-    const chain = new Set(this.turns.map((turn) => turn.requestId)).add(this.#routed.requestId);
+    const chain = new Set(this.turns.map((turn) => turn.requestId)).add(this.routed.requestId);
     const waiting = state.openRequests.filter((open) => chain.has(open.requestId)).at(-1);
     const queue = this.#queueOf(state);
     if (waiting !== undefined) {
@@ -243,7 +241,7 @@ export class Asking {
   /** Returns the task in which the message is queued; undefined if it is not. */
   #queueOf(state: StatusResponse): string | undefined {
     return [state, ...state.parkedTasks].find(({ queuedRequestIds }) =>
-      queuedRequestIds.includes(this.#routed.requestId),
+      queuedRequestIds.includes(this.routed.requestId),
     )?.task?.taskId;
   }
 
@@ -251,8 +249,8 @@ export class Asking {
   beginWatchMs(): number {
     const nowMs = performance.now();
     if (nowMs >= this.#untilMs) {
-      const agentId = this.turns.at(-1)?.agentId ?? this.#routed.agentId ?? "";
-      throw new NoAnswerYet(this.#routed.requestId, agentId, this.#waitMs);
+      const agentId = this.turns.at(-1)?.agentId ?? this.routed.agentId ?? "";
+      throw new NoAnswerYet(this.routed.requestId, agentId, this.#waitMs);
     }
     this.#attempts++;
     this.#watchUntilMs = Math.min(this.#untilMs, nowMs + ASK_WATCH_MS);
@@ -267,7 +265,7 @@ export class Asking {
 
   /** Goes on while the service is away. Throws the error if it is a refusal, or time is up. */
   failed(error: RoutingError): void {
-    Object.assign(error, { requestId: this.#routed.requestId });
+    Object.assign(error, { requestId: this.routed.requestId });
     const mayComeBack = isUndecided(error) || error instanceof WatchTooSlow;
     if (!mayComeBack || performance.now() >= this.#untilMs) throw error;
     this.#attempts++;
@@ -284,7 +282,12 @@ export class Asking {
 /** Returns what the user should see of a turn, one of those that followed from a message. */
 export function shownText(turn: Turn, turns: readonly Turn[]): string {
   if (isConsult(turn, turns) || wasGivenUp(turn)) return "";
-  return [turn.agentText, turn.handoffMessage].filter((text) => text !== "").join("\n\n");
+  return joined([turn.agentText, turn.handoffMessage]);
+}
+
+/** Puts an empty line between texts that are not empty. */
+function joined(texts: string[]): string {
+  return texts.filter((text) => text !== "").join("\n\n");
 }
 
 /** Throws NoInbox for a turn that the caller has to carry. */

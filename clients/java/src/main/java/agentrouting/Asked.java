@@ -74,15 +74,13 @@ public record Asked(
           AbandonCause.ABANDON_CAUSE_REPLACED,
           AbandonCause.ABANDON_CAUSE_ERASED);
 
-  /** Returns everything that the user should see, with an empty line between two agents' texts. */
+  /**
+   * Returns everything that the user should see: the service's reply, and what the agents wrote.
+   * There is an empty line between two texts.
+   */
   public String text() {
-    if (turns.isEmpty()) {
-      return route.response().getReply().getText();
-    }
-    return turns.stream()
-        .map(turn -> shown(turn, turns))
-        .filter(text -> !text.isEmpty())
-        .collect(Collectors.joining("\n\n"));
+    Stream<String> texts = turns.stream().map(turn -> shown(turn, turns));
+    return joined(Stream.concat(Stream.of(route.response().getReply().getText()), texts));
   }
 
   /** Returns what the user should see of a turn, one of those that followed from a message. */
@@ -90,9 +88,11 @@ public record Asked(
     if (isConsult(turn, turns) || wasGivenUp(turn)) {
       return "";
     }
-    return Stream.of(turn.getAgentText(), turn.getHandoffMessage())
-        .filter(text -> !text.isEmpty())
-        .collect(Collectors.joining("\n\n"));
+    return joined(Stream.of(turn.getAgentText(), turn.getHandoffMessage()));
+  }
+
+  private static String joined(Stream<String> texts) {
+    return texts.filter(text -> !text.isEmpty()).collect(Collectors.joining("\n\n"));
   }
 
   /** Returns what to show after the text: that the task was parked until its approval; or "". */

@@ -95,9 +95,12 @@ final class Asking {
   }
 
   private Asked answer(Consumer<AskedPart> reader) {
+    String reply = routed.response().getReply().getText();
+    if (!reply.isEmpty()) {
+      reader.accept(new AskedPart(reply, "", routed.requestId(), false, false));
+    }
     if (routed.dispatch().isEmpty() && !routed.response().getQueued()) {
       done(Asked.Outcome.NONE, false);
-      reader.accept(new AskedPart(asked.text(), "", routed.requestId(), false, false));
       return asked;
     }
     while (true) {
