@@ -417,7 +417,8 @@ func (a *asking) look(parts *answerParts) error {
 			return err
 		}
 		if isWithPeople(waiting) {
-			a.done(AskedWithPeople, state.GetClaim().GetAgent().GetAgentId() == waiting.GetAgent().GetAgentId())
+			// The claim of a parked task is not in its state.
+			a.done(AskedWithPeople, state.GetClaim() != nil && waiting.GetTaskId() == state.GetTask().GetTaskId())
 		}
 	case isQueued:
 		before := lastOpen(state, func(open *v1.Dispatch) bool { return open.GetTaskId() == queue })

@@ -321,8 +321,9 @@ class Asking:
         if waiting:
             check_inbox(waiting[-1])
             if _is_with_people(waiting[-1]):
-                claim = state.claim.agent.agent_id == waiting[-1].agent.agent_id
-                self._asked = self._result(WITH_PEOPLE, claimed=claim)
+                # The claim of a parked task is not in its state.
+                claimed = state.HasField("claim") and waiting[-1].task_id == state.task.task_id
+                self._asked = self._result(WITH_PEOPLE, claimed=claimed)
         elif queue is not None:
             before = [each for each in state.open_requests if each.task_id == queue]
             if before and _is_with_people(before[-1]):

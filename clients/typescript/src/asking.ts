@@ -225,8 +225,9 @@ export class Asking {
     const queue = this.#queueOf(state);
     if (waiting !== undefined) {
       checkInbox(waiting);
-      const agentId = waiting.agent?.agentId;
-      if (isWithPeople(waiting)) this.#done("WITH_PEOPLE", state.claim?.agent?.agentId === agentId);
+      // The claim of a parked task is not in its state.
+      const claimed = state.claim !== undefined && waiting.taskId === state.task?.taskId;
+      if (isWithPeople(waiting)) this.#done("WITH_PEOPLE", claimed);
     } else if (queue !== undefined) {
       const before = state.openRequests.filter((open) => open.taskId === queue).at(-1);
       if (before !== undefined && isWithPeople(before)) this.#done("QUEUED");

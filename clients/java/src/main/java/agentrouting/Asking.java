@@ -186,9 +186,9 @@ final class Asking {
     if (waiting.isPresent()) {
       requireInbox(waiting.get());
       if (isWithPeople(waiting.get())) {
-        String agentId = waiting.get().getAgent().getAgentId();
-        boolean claimed = state.getClaim().getAgent().getAgentId().equals(agentId);
-        done(Asked.Outcome.WITH_PEOPLE, claimed);
+        // The claim of a parked task is not in its state.
+        boolean isForeground = waiting.get().getTaskId().equals(state.getTask().getTaskId());
+        done(Asked.Outcome.WITH_PEOPLE, state.hasClaim() && isForeground);
       }
     } else if (queue.isPresent()) {
       if (lastOpen(state, open -> open.getTaskId().equals(queue.get()))
