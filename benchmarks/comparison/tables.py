@@ -35,11 +35,16 @@ def render(result: Mapping[str, Any]) -> str:
 
 
 def _table(columns: Mapping[str, Cell], seen: Mapping[str, Seen]) -> list[str]:
-    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    """Return a row for each contender; those of which the runs say the same have one together."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for contender in CONTENDERS:
-        cells = [cell(contender, seen[contender.key]) for cell in columns.values()]
-        lines.append(f"| {contender.title} | {' | '.join(cells)} |")
-    return lines
+        cells = tuple(cell(contender, seen[contender.key]) for cell in columns.values())
+        rows.setdefault(cells, []).append(contender.title)
+    return [
+        f"| | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+        *(f"| {', '.join(titles)} | {' | '.join(cells)} |" for cells, titles in rows.items()),
+    ]
 
 
 def _versions(contender: Contender, seen: Seen) -> str:
