@@ -65,7 +65,7 @@ const (
 	TaskOpen Reason = "TASK_OPEN"
 
 	// TurnOpen: a message arrived while a turn is open. The registry rejects that (double_text:
-	// reject).
+	// reject), too many messages of the session wait, or too many turns of the user wait for agents.
 	// Code FAILED_PRECONDITION. Remedy: Send the message after the answer to that turn.
 	TurnOpen Reason = "TURN_OPEN"
 

@@ -141,6 +141,8 @@ def _what(event: SessionEvent, kind: str) -> Text:
         case "operator_act":
             line.append(f"{seen(event.operator_act.method)}  {seen(event.operator_act.target)}")
             line.append(f"  {seen(event.operator_act.reason)}", style="dim")
+        case "audit_sealed":
+            line.append(f"seal {event.audit_sealed.seal}  hash {seen(event.audit_sealed.hash)}")
         case "session_erased" | "session_purged":
             line.append(seen(getattr(event, kind).reason), style="dim")
         case "unknown to this release":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
+import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -22,8 +25,12 @@ from routing_service.cli.options import (
 from routing_service.cli.screen import json_line
 from routing_service.cli.server_call import CallOptions, calling, server_command
 from routing_service.cli.store_call import run_on_store
+from routing_service.storage.audit_seals import ALL_TENANTS
+from routing_service.storage.checked_store import Store
 from routing_service.storage.open_store import open_store_to_read
 from routing_service.stored_data.audit_verification import TenantAudit, verify_audit
+from routing_service.stored_data.noted_seals import NotASeal, NotedSeal, noted_seal, seals_in
+from routing_service.stored_data.whole_session import tenants_of
 
 PAGE_RECORDS: Final = 1_000
 """The service's largest page."""
@@ -32,14 +39,18 @@ OVERLAP_US: Final = 300 * 10**6
 """How far before the last record an export that goes on begins: records come approximately in the
 order of their times. Those that it has written already are left out by their ids."""
 
+_SEAL: Final = re.compile(r"\d+:.*")
+
 VERIFY_EPILOG: Final = """\b
 Every change of a session carries the hash of the one before, and every entry of
 a tenant's audit that of another one. About once a minute the server seals the
 last hashes. An erasure or a purge leaves both whole.
 
 \b
-Note the last seal's number and hash elsewhere: who can write to the store could
-replace all records and seals together.
+Who can write to the store could replace all records and seals together, or put
+back an earlier copy. So keep seals elsewhere: the server logs each one
+(audit_sealed), audit export writes them, and audit_seals_file notes the last.
+--expect says which of them the store lacks.
 
 \b
 Exit codes: 0 no break; 1 a break, or the store cannot be read; 2 the URL is wrong.
@@ -54,7 +65,7 @@ With --state each run writes what is new since the last one.
 
 EPILOG: Final = """\b
 Examples:
-  agent-routing audit verify --store sqlite:///var/routing.db
+  agent-routing audit verify --store sqlite:///var/routing.db --expect audit.jsonl
   agent-routing audit export --state siem.json >> audit.jsonl
 """
 
@@ -77,26 +88,72 @@ def verify(
     tenant: Annotated[
         str, typer.Option("--tenant", metavar="NAME", help="Only this tenant. Default: all.")
     ] = "",
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--expect",
+            metavar="SEAL:HASH|FILE",
+            show_default=False,
+            help="A seal that the store must have, or a file with seals: an export, a log in JSON, "
+            "the file of audit_seals_file. May be repeated.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a line of JSON for each tenant.")
     ] = False,
 ) -> None:
     """Prove that no record of a store's audit was changed, and print up to when it is sealed."""
-    broken = run_on_store(_verify(store, tenant, as_json=as_json))
+    broken = run_on_store(_verify(store, tenant, expect or [], as_json=as_json))
     if broken:
         raise CommandFailed(f"the audit of {broken} tenants is broken")
 
 
-async def _verify(store: str, tenant: str, *, as_json: bool) -> int:
+async def _verify(store: str, tenant: str, expect: Sequence[str], *, as_json: bool) -> int:
     opened = await open_store_to_read(store)
     broken = 0
     try:
-        async for found in verify_audit(opened, tenant):
+        expected: list[NotedSeal] = []
+        for given in expect:
+            expected += await _expected(opened, tenant, given)
+        async for found in verify_audit(opened, tenant, expected):
             broken += bool(found.problems)
             typer.echo(json.dumps(dataclasses.asdict(found)) if as_json else _as_text(found))
     finally:
         await opened.close()
     return broken
+
+
+async def _expected(store: Store, tenant: str, given: str) -> list[NotedSeal]:
+    """Return the seals that a value of --expect names. Raises CommandFailed."""
+    try:
+        if not _SEAL.fullmatch(given):
+            seals = await asyncio.to_thread(_seals_of, Path(given))
+            if not seals:
+                raise CommandFailed(
+                    f'"{given}" has no seal; export it again, or name another file',
+                    exit_code=EXIT_USAGE,
+                )
+            return seals
+        if not tenant:
+            names = [name async for name in tenants_of(store) if name != ALL_TENANTS]
+            if len(names) != 1:
+                raise CommandFailed(
+                    f"--expect {given} is a seal of one tenant, and the store has {len(names)}; "
+                    "name it by --tenant",
+                    exit_code=EXIT_USAGE,
+                )
+            tenant = names[0]
+        return [noted_seal(tenant, given)]
+    except OSError as error:
+        why = error.strerror or error
+        raise CommandFailed(f'cannot read "{given}": {why}', exit_code=EXIT_USAGE) from error
+    except NotASeal as error:
+        raise CommandFailed(f'--expect "{given}": {error}', exit_code=EXIT_USAGE) from error
+
+
+def _seals_of(file: Path) -> list[NotedSeal]:
+    with file.open("rb") as lines:
+        return seals_in(lines)
 
 
 def _as_text(found: TenantAudit) -> str:

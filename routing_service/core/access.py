@@ -33,8 +33,8 @@ ANY_SESSION = Access()
 def refused(access: Access, state: SessionState, home_agent_id: str) -> RoutingError | None:
     """Return why a caller may not reach a session; None if it may.
 
-    A session without a user belongs to the first user who speaks. Nobody may reach one that was
-    erased.
+    A session without a user belongs to the first user who speaks. One that was erased is refused
+    to every caller.
     """
     if state.erased:
         return _refused_erased(access, state)

@@ -42,6 +42,7 @@ from routing_service.sessions.auto_off import AutoOffWatch
 from routing_service.sessions.event_feed import EventFeed
 from routing_service.sessions.expiry_sweeper import ExpirySweeper
 from routing_service.sessions.inbox import Inbox
+from routing_service.sessions.seal_notes import SealNotes
 from routing_service.sessions.stickiness_switch import StickinessSwitch
 from routing_service.sessions.user_turns import UserTurns
 from routing_service.settings.listen_address import ListenAddress, ListenFailed
@@ -52,6 +53,7 @@ from routing_service.settings.web_origins import parse_origins
 from routing_service.storage.checked_store import Store
 from routing_service.storage.store import Append
 from routing_service.storage.store_format import FormatRefused
+from routing_service.stored_data.noted_seals import NotASeal
 from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord
 from routing_service.telemetry.metrics import Metrics
@@ -225,6 +227,18 @@ def tell_queues(
     user_turns.changed(append)
     inbox.entries_changed(append)
     approvals.entries_changed(append)
+
+
+def seal_notes(path: str) -> SealNotes:
+    """Return the notes of seals. path: of their file, "" = none. Raises SettingsInvalid."""
+    try:
+        return SealNotes(Path(path) if path else None)
+    except OSError as error:
+        problem = f'audit_seals_file "{path}" cannot be written: {error.strerror or error}'
+        raise SettingsInvalid((SettingProblem("audit_seals_file", problem),)) from error
+    except NotASeal as error:
+        problem = f'audit_seals_file "{path}": {error}; correct the line, or name another file'
+        raise SettingsInvalid((SettingProblem("audit_seals_file", problem),)) from error
 
 
 async def start_web(

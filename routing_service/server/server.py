@@ -46,6 +46,7 @@ from routing_service.server.parts import (
     read_registry,
     read_status,
     replay_settings,
+    seal_notes,
     shipped_model,
     start_console,
     start_metrics,
@@ -136,7 +137,7 @@ class _Parts:
         signing_in: MadeSignIn,
         bounds: Bounds,
     ) -> _Parts:
-        """Make the parts and connect them. Raises SettingsInvalid for unreadable TLS files."""
+        """Make the parts and connect them. Raises SettingsInvalid for unreadable files."""
         feed = EventFeed(store)
         inbox = Inbox(store)
         approvals = ApprovalWatches(store)
@@ -192,6 +193,7 @@ class _Parts:
                 holder=new_uuid7(),
                 logs=(handler.audit, auto_off.audit),
                 interval_s=bounds.audit_seal_s,
+                notes=seal_notes(settings.audit_seals_file),
             ),
             sweeper=ExpirySweeper(
                 store, handler.expire, clock_us, interval_s=bounds.sweep_interval_s

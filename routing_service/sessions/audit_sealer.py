@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from routing_service.sessions.audit_log import AuditLog
+from routing_service.sessions.seal_notes import SealNotes
 from routing_service.storage.audit_chain import (
     entry_chain,
     entry_digest,
@@ -27,12 +28,19 @@ from routing_service.storage.audit_chain import (
 )
 from routing_service.storage.audit_pages import audit_of
 from routing_service.storage.audit_seals import (
+    ALL_TENANTS,
     AUDIT_SEALED,
     READ_SEALS_MAX,
     SEALS,
     Seal,
     SealedChain,
     SealedHead,
+    SealPlace,
+    chained_since,
+    note_chained,
+    put_place,
+    read_place,
+    read_seals,
     root_of,
     seal_entry,
 )
@@ -49,6 +57,7 @@ from routing_service.storage.store import (
     StoreError,
     StoreUnavailable,
 )
+from routing_service.storage.store_format import NEWEST_FORMAT, read_format
 
 SEAL_INTERVAL_S: Final = 60.0
 
@@ -78,20 +87,8 @@ ALL_TENANTS_S: Final = 3600.0
 NOTE_ATTEMPTS_MAX: Final = 5
 
 _LEASE: Final = "audit_seal"
-_SETTING: Final = OWN_SETTING_PREFIX + "audit_seal"
 _GREW: Final = OWN_SETTING_PREFIX + "audit_grew"
-_ALL: Final = "*"
-"""Under whose settings the place in the log and the note are: no tenant has this name."""
-
 _log = structlog.get_logger(__name__)
-
-
-class _Place(msgspec.Struct, frozen=True):
-    """How far a tenant, or the log, is sealed. n, link: of the tenant's last seal."""
-
-    cursor: bytes = CURSOR_START
-    n: int = 0
-    link: bytes = b""
 
 
 class _Noted(msgspec.Struct, frozen=True):
@@ -120,20 +117,31 @@ class AuditSealer:
         holder: str,
         logs: Sequence[AuditLog] = (),
         interval_s: float = SEAL_INTERVAL_S,
+        notes: SealNotes | None = None,
     ) -> None:
         """Seal nothing yet. clock_us: microseconds since 1970. holder: this process.
 
-        logs: all by which this process writes entries.
+        logs: all by which this process writes entries. notes: the last seals known outside of the
+        store; None = those of this process.
         """
+        self._notes = notes or SealNotes()
         self._store = store
         self._clock_us = clock_us
         self._holder = holder
         self._logs = logs
         self._interval_s = interval_s
         self._all_due_us = 0
+        self._has_chained = False
 
     async def run(self) -> None:
-        """Seal from time to time until cancelled."""
+        """Compare the store with the seals noted elsewhere, then seal until cancelled."""
+        while True:
+            try:
+                await self.compare()
+                break
+            except StoreError as error:
+                _log.warning("audit_not_compared", error=str(error))
+                await asyncio.sleep(self._interval_s)
         while True:
             await asyncio.sleep(self._interval_s)
             try:
@@ -152,25 +160,63 @@ class AuditSealer:
 
         Changes that are being committed meanwhile are in this seal or in the next one.
         """
+        if not self._has_chained:
+            await self._note_chained()
         raw, noted = await self._noted()
         is_all = noted.too_many or self._clock_us() >= self._all_due_us
-        place = await self._place(_ALL)
+        place = await self._place(ALL_TENANTS)
         changed, cursor, is_more = await self._changed(place.cursor)
         grown: dict[str, _Grown] = {}
         for key in changed:
             head = await self._head(key)
             if head is not None:
                 grown.setdefault(key.tenant, _Grown()).heads[key.session_id] = head
-        for tenant in await self._tenants() if is_all else {*grown, *noted.tenants} - {_ALL}:
+        for tenant in await self._tenants() if is_all else {*grown, *noted.tenants} - {ALL_TENANTS}:
             await self._seal_tenant(tenant, grown.get(tenant, _Grown()))
         if cursor != place.cursor:
-            await self._put(_ALL, _Place(cursor))
+            await put_place(self._store, ALL_TENANTS, SealPlace(cursor))
         if noted != _Noted():
             # If another replica has added to it meanwhile, the next round seals all of it.
-            await self._store.swap_setting(_ALL, _GREW, raw, msgspec.json.encode(_Noted()))
+            await self._store.swap_setting(ALL_TENANTS, _GREW, raw, msgspec.json.encode(_Noted()))
         if is_all:
             self._all_due_us = self._clock_us() + int(ALL_TENANTS_S * 1e6)
+        await self._notes.store()
         return is_more
+
+    async def compare(self) -> None:
+        """Log an error for each tenant whose store lacks its noted seal. Raises StoreError."""
+        for tenant in self._notes.tenants:
+            await self._compare(tenant, await self._place(tenant), again=True)
+        await self._notes.store()
+
+    async def _compare(self, tenant: str, place: SealPlace, *, again: bool = False) -> None:
+        """Log an error if a store lacks a tenant's noted seal. again: also if that is known."""
+        noted = self._notes.of(tenant)
+        if noted is None or (noted.missing_us and not again):
+            return
+        if place.n > noted.seal and not noted.missing_us:
+            return  # It went on from there.
+        n, link = (place.n, place.link) if place.n else await self._last_seal(tenant)
+        has_it = (n, link.hex()) == (noted.seal, noted.hash)
+        if not has_it and n >= noted.seal:
+            # Two that seal at once make two seals of one number.
+            seals = await read_seals(self._store, tenant)
+            has_it = noted.hash in {seal.link(tenant).hex() for seal in seals}
+        if has_it:
+            self._notes.find(tenant)
+            return
+        self._notes.miss(tenant, noted.missing_us or self._clock_us())
+        _log.error(
+            "audit_rolled_back",
+            tenant=tenant,
+            noted_seal=noted.seal,
+            noted_hash=noted.hash,
+            last_seal=n,
+            last_hash=link.hex(),
+            remedy="the store was put back to an earlier state, or its seals were replaced; name "
+            "what is missing by agent-routing audit verify --expect. If you restored a backup, "
+            "remove the tenant's line from the file of audit_seals_file",
+        )
 
     async def note_grown(self) -> None:
         """Note for the replica that seals which tenants got entries here. Raises StoreError."""
@@ -184,6 +230,14 @@ class AuditSealer:
                 log.grown |= taken
             raise
 
+    async def _note_chained(self) -> None:
+        """Note that from now on everything is in chains, once no older release may write."""
+        if await chained_since(self._store) is None:
+            if await read_format(self._store) != NEWEST_FORMAT:
+                return
+            await note_chained(self._store, self._clock_us())
+        self._has_chained = True
+
     async def _note(self, tenants: Collection[str]) -> None:
         for _ in range(NOTE_ATTEMPTS_MAX if tenants else 0):
             raw, noted = await self._noted()
@@ -192,7 +246,7 @@ class AuditSealer:
             if len(all_of_them) > TENANTS_NOTED_MAX or noted.too_many:
                 after = _Noted(too_many=True)
             if after == noted or await self._store.swap_setting(
-                _ALL, _GREW, raw, msgspec.json.encode(after)
+                ALL_TENANTS, _GREW, raw, msgspec.json.encode(after)
             ):
                 return
         if tenants:
@@ -200,7 +254,7 @@ class AuditSealer:
 
     async def _noted(self) -> tuple[bytes | None, _Noted]:
         """Return the note as stored, and decoded. A damaged one may have named any tenant."""
-        raw = await self._store.get_setting(_ALL, _GREW)
+        raw = await self._store.get_setting(ALL_TENANTS, _GREW)
         try:
             return raw, msgspec.json.decode(raw, type=_Noted) if raw else _Noted()
         except msgspec.DecodeError:
@@ -210,7 +264,7 @@ class AuditSealer:
         found: list[str] = []
         while page := await self._store.list_tenants(found[-1] if found else "", TENANTS_PAGE):
             found += page
-        return [tenant for tenant in found if tenant != _ALL]
+        return [tenant for tenant in found if tenant != ALL_TENANTS]
 
     async def _changed(self, cursor: bytes) -> tuple[set[SessionKey], bytes, bool]:
         """Return the sessions that changed since a cursor, the cursor after, if there is more."""
@@ -240,6 +294,7 @@ class AuditSealer:
 
     async def _seal_tenant(self, tenant: str, grown: _Grown) -> None:
         place = await self._place(tenant)
+        await self._compare(tenant, place)
         cursor = await self._read_entries(tenant, place.cursor, grown)
         heads = list(grown.heads.values())
         chains = list(grown.chains.values())
@@ -256,7 +311,10 @@ class AuditSealer:
             seal = Seal(n, self._clock_us(), link, root_of(some, ends), some, ends)
             await self._store.append_audit(seal_entry(tenant, seal))
             link = seal.link(tenant)
-        await self._put(tenant, _Place(cursor, n, link))
+            # A log that is kept elsewhere is an anchor outside the store.
+            _log.info("audit_sealed", tenant=tenant, seal=n, hash=link.hex(), sessions=len(some))
+        await put_place(self._store, tenant, SealPlace(cursor, n, link))
+        self._notes.note(tenant, n, link)
 
     async def _last_seal(self, tenant: str) -> tuple[int, bytes]:
         """Return the number and hash of a tenant's last seal. Damaged seals are passed over."""
@@ -286,17 +344,13 @@ class AuditSealer:
             if len(page) < AUDIT_PAGE:
                 return cursor
 
-    async def _place(self, tenant: str) -> _Place:
-        data = await self._store.get_setting(tenant, _SETTING)
+    async def _place(self, tenant: str) -> SealPlace:
         try:
-            return msgspec.json.decode(data, type=_Place) if data else _Place()
-        except msgspec.DecodeError:
+            return await read_place(self._store, tenant)
+        except StoreCorrupt as error:
             # Begin again: what is sealed twice is true both times.
-            _log.error("audit_place_damaged", tenant=tenant, setting=_SETTING)
-            return _Place()
-
-    async def _put(self, tenant: str, place: _Place) -> None:
-        await self._store.put_setting(tenant, _SETTING, msgspec.json.encode(place))
+            _log.error("audit_place_damaged", tenant=tenant, error=str(error))
+            return SealPlace()
 
 
 def _end_of(entry: AuditEntry) -> SealedChain | None:

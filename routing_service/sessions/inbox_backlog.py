@@ -48,7 +48,7 @@ class Backlog:
 
     def is_known(self, entry: QueueEntry) -> bool:
         """Say whether it has an entry, with its user."""
-        return not self._users.get(entry, _NOBODY).startswith(_NOBODY)
+        return not self._users.get(entry, _NO_USER).startswith(_NO_USER)
 
     def begin_read(self) -> None:
         """Keep what is added from now on in the next ``replace``: the read may not have it."""
@@ -132,7 +132,7 @@ class Backlog:
 
     def _place(self, item: QueueItem, user: str) -> None:
         entry = item.entry
-        user = user or _NOBODY + entry.session_id
+        user = user or _NO_USER + entry.session_id
         self._items[entry] = item
         self._users[entry] = user
         self._now_us = max(self._now_us, entry.place_us)
@@ -156,7 +156,7 @@ class Backlog:
 
 T = TypeVar("T")
 
-_NOBODY: Final = "\x1f"
+_NO_USER: Final = "\x1f"
 """How the name of a session without a user begins. No user's does."""
 
 

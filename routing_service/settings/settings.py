@@ -237,6 +237,12 @@ class Settings:
         WholeNumber(1, 10_000_000),
         "sessions kept in memory; others are read from the store when needed",
     )
+    audit_seals_file: str = _setting(
+        "",
+        Words("the path of a file outside the store"),
+        "notes the last seal of each tenant's audit; a start on a store that lacks one is logged "
+        "as an error; empty = none",
+    )
     expiry_sweep: bool = _setting(
         default=True,
         form=Switch(),

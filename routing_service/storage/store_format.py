@@ -10,8 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from routing_service.storage.audit_seals import note_chained
 from routing_service.storage.checked_store import Store
-from routing_service.storage.store import OWN_SETTING_PREFIX, SchemaTooNew, StoreCorrupt, StoreError
+from routing_service.storage.store import (
+    OWN_SETTING_PREFIX,
+    SchemaTooNew,
+    StoreCorrupt,
+    StoreError,
+)
 
 OLDEST_FORMAT: Final = 1
 """What 0.1.0 writes. A store without a number has it."""
@@ -62,9 +68,13 @@ async def settle_format(store: Store) -> int:
 
     Call it before anything else is written. Raises as present_format.
     """
+    is_new = await read_format(store) is None and not await store.list_tenants("", 1)
     number = await present_format(store)
     if number == NEWEST_FORMAT:
         await raise_format(store, number)
+    if is_new:
+        # No release without chains has written to it, or will.
+        await note_chained(store, 0)
     return number
 
 

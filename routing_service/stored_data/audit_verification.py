@@ -1,12 +1,13 @@
 """The audit of a store proved: every chain followed, every seal compared with what is stored.
 
 A break is named with the first record that does not follow from the one before, and does not stop
-the rest. Records of releases without the chain are counted; they cannot be proved.
+the rest. Records of releases without the chain are counted; they cannot be proved. What the store
+itself has noted is compared too: each tenant's last seal, and since when everything is in chains.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,7 +32,16 @@ from routing_service.storage.audit_chain import (
     place_of,
 )
 from routing_service.storage.audit_pages import audit_of
-from routing_service.storage.audit_seals import AUDIT_SEALED, Seal, read_seals, root_of
+from routing_service.storage.audit_seals import (
+    ALL_TENANTS,
+    AUDIT_SEALED,
+    Seal,
+    SealPlace,
+    chained_since,
+    read_place,
+    read_seals,
+    root_of,
+)
 from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_head, plain_events
 from routing_service.storage.store import (
@@ -42,6 +52,7 @@ from routing_service.storage.store import (
     SessionKey,
     StoreCorrupt,
 )
+from routing_service.stored_data.noted_seals import NotedSeal
 from routing_service.stored_data.whole_session import (
     SESSIONS_PER_READ,
     pages_of_changes,
@@ -86,25 +97,36 @@ class TenantAudit:
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """One change to follow. link: its hash; b"" = it is not chained."""
+    """One change to follow. link: its hash; b"" = it is not chained. time_us: 0 = not known."""
 
     revision: int
     prev: bytes
     link: bytes
+    time_us: int = 0
 
 
-async def verify_audit(store: Store, tenant: str = "") -> AsyncIterator[TenantAudit]:
-    """Report on the audit of each tenant. tenant: of this one alone. Raises StoreUnavailable."""
-    async for name in tenants_of(store):
-        if tenant in ("", name) and name != "*":
-            yield await _Tenant(store, name).report()
+async def verify_audit(
+    store: Store, tenant: str = "", expected: Sequence[NotedSeal] = ()
+) -> AsyncIterator[TenantAudit]:
+    """Report on the audit of each tenant. tenant: of this one alone. Raises StoreUnavailable.
+
+    expected: seals noted elsewhere, which the store must have.
+    """
+    since_us = await chained_since(store)
+    names = {name async for name in tenants_of(store)} | {seal.tenant for seal in expected}
+    for name in sorted(names - {ALL_TENANTS}):
+        if tenant in ("", name):
+            noted = [seal for seal in expected if seal.tenant == name]
+            yield await _Tenant(store, name, since_us).report(noted)
 
 
 class _Tenant:
     """Follows the chains of one tenant."""
 
-    def __init__(self, store: Store, tenant: str) -> None:
+    def __init__(self, store: Store, tenant: str, since_us: int | None) -> None:
         self._store = store
+        self._since_us = since_us
+        """Since when everything is in chains; None = that is not known."""
         self._found = TenantAudit(tenant)
         self._sealed: dict[str, dict[int, set[bytes]]] = {}
         """By session and revision: the hashes that are sealed."""
@@ -113,16 +135,19 @@ class _Tenant:
         self._archived: dict[str, list[Archived]] = {}
         self._purges: set[tuple[str, int, bytes]] = set()
 
-    async def report(self) -> TenantAudit:
-        """Follow every chain. Raises StoreUnavailable."""
+    async def report(self, expected: Sequence[NotedSeal]) -> TenantAudit:
+        """Follow every chain. expected: seals that must be there. Raises StoreUnavailable."""
         found = self._found
+        place, seals = SealPlace(), list[Seal]()
         try:
-            # Seals first: what is read later has at least what was sealed by then.
+            # A seal is stored before it is noted, and what it seals before the seal: so they are
+            # read in the other order.
+            place = await read_place(self._store, found.tenant)
             seals = await read_seals(self._store, found.tenant)
         except StoreCorrupt as error:
             found.problem(str(error))
-            seals = []
         self._follow_seals(seals)
+        self._check_noted(place, seals, expected)
         await self._read_entries()
         self._follow_entries(seals)
         await self._follow_sessions()
@@ -158,6 +183,33 @@ class _Tenant:
             found.last_seal, found.sealed_until_us = last.n, last.time_us
             found.last_seal_hash = last.link(found.tenant).hex()
 
+    def _check_noted(
+        self, place: SealPlace, seals: Sequence[Seal], expected: Sequence[NotedSeal]
+    ) -> None:
+        """Compare with the last seal that the store has noted, and with those noted elsewhere."""
+        found = self._found
+        links = {(seal.n, seal.link(found.tenant).hex()) for seal in seals}
+        if place.n and (place.n, place.link.hex()) not in links:
+            found.problem(
+                f"seal {place.n}: the store has noted it as the last one, and it is missing or was "
+                "changed since"
+            )
+        for seal in expected:
+            if (seal.seal, seal.hash) in links:
+                continue
+            if seal.seal > found.last_seal:
+                how = (
+                    f"the last seal is {found.last_seal}: the store was put back to an earlier "
+                    "state, or seals were removed"
+                )
+            else:
+                how = "the store has other seals in its place: they were replaced"
+            found.problem(f"seal {seal.seal}, hash {seal.hash}: is expected and missing; {how}")
+
+    def _is_chainless(self, time_us: int) -> bool:
+        """Say whether a record without a chain was written when everything had one."""
+        return self._since_us is not None and time_us > self._since_us
+
     async def _read_entries(self) -> None:
         tenant = self._found.tenant
         try:
@@ -190,6 +242,11 @@ class _Tenant:
                 self._purges.add((entry.session_id, entry.revision, bytes.fromhex(last)))
         chain = entry_chain(free)
         if chain is None:
+            if self._is_chainless(entry.time_us):
+                self._found.problem(
+                    f"an entry of the kind {entry.kind} of session {entry.session_id!r} has no "
+                    "place in a chain: it was added or changed by hand"
+                )
             return
         link = entry_hash(entry, free, digest)
         known = self._chains.setdefault(chain.w, {})
@@ -317,6 +374,11 @@ class _Tenant:
                 found.changes += 1
             else:
                 found.unchained += 1
+                if self._is_chainless(row.time_us):
+                    found.problem(
+                        f"session {name}, revision {row.revision}: has no hash, and the store has "
+                        "hashes of all changes of its time: it was removed"
+                    )
             if row.revision in sealed and row.link in sealed[row.revision]:
                 sealed[row.revision].discard(row.link)
                 if not sealed[row.revision]:
@@ -337,7 +399,7 @@ def _row(key: SessionKey, change: Change) -> _Row:
     plain = plain_events(change.events)
     free = content_free(plain)
     if b'"salt":"' not in plain:
-        return _Row(change.revision, b"", b"")
+        return _Row(change.revision, b"", b"", change.time_us)
     digest = content_digest(plain, change.answer)
     link = change_hash(place_of(key, change), free, digest)
     return _Row(change.revision, free_of(plain).prev, link)
@@ -347,7 +409,7 @@ def _archived_row(key: SessionKey, kept: ArchivedChange, stored: Change | None =
     """Return an archived change with its hash. stored: what the session still has of it."""
     free = bytes(kept.free)
     if not kept.digest:
-        return _Row(kept.revision, b"", b"")
+        return _Row(kept.revision, b"", b"", kept.time_us)
     change = kept.change(free) if stored is None else stored
     link = change_hash(place_of(key, change), content_free(free), kept.digest)
     return _Row(kept.revision, free_of(free).prev, link)

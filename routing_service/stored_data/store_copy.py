@@ -12,11 +12,13 @@ purge deletes in the source between the two copies stay in the target.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from routing_service.storage.audit_seals import chained_since, note_chained
 from routing_service.storage.checked_store import Store
 from routing_service.storage.store import (
     CURSOR_START,
@@ -104,7 +106,9 @@ async def copy_store(
     Raises StoreUnavailable, StoreCorrupt, StoreClosed: a repeat continues from there; FormatRefused
     for a source that a newer release writes.
     """
+    is_new = not await target.list_tenants("", 1)
     await _bring_format(source, target)
+    await _bring_chained(source, target, is_new=is_new)
     notes = ProgressNotes(target, source_name)
     copy = _StoreCopy(
         source,
@@ -124,6 +128,18 @@ async def _bring_format(source: Store, target: Store) -> None:
     number = await read_format(source) or OLDEST_FORMAT
     if number > (await read_format(target) or 0):
         await raise_format(target, number)
+
+
+async def _bring_chained(source: Store, target: Store, *, is_new: bool) -> None:
+    """Let the target expect chains only of what was written since the source expects them."""
+    since_us = await chained_since(source)
+    known_us = await chained_since(target)
+    if known_us is None and (since_us is None or not is_new):
+        return  # A server notes it.
+    if since_us is None:
+        since_us = time.time_ns() // 1_000
+    if known_us is None or since_us > known_us:
+        await note_chained(target, since_us)
 
 
 class _StoreCopy:

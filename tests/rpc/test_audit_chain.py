@@ -11,14 +11,16 @@ import sqlite3
 
 import pytest
 from google.protobuf import timestamp_pb2
+from structlog.testing import capture_logs
 
 from agent_routing.v1 import admin_service_pb2 as pb
 from agent_routing.v1 import admin_service_pb2_grpc
 from routing_service.server.bounds import Bounds
+from routing_service.settings.rules import SettingsInvalid
 from routing_service.storage.audit_seals import read_seals
 from routing_service.storage.open_store import open_store, open_store_to_read
 from routing_service.stored_data.audit_verification import verify_audit
-from tests.rpc.live_service import finish, hand_to, refusal, serving
+from tests.rpc.live_service import Clock, finish, hand_to, refusal, serving
 from tests.rpc.registries import DESK
 from tests.stored_data.command_line import command
 
@@ -220,6 +222,77 @@ async def test_seal_that_is_replaced_or_left_out_is_named(stored):
     assert any(problem.startswith("seal 2: does not follow") for problem in found.problems)
 
 
+LAST_SEAL = "(SELECT max(position) FROM audit WHERE kind = 'audit_sealed')"
+OF_STAYS = (
+    f"DELETE FROM changes WHERE session_no = {SESSION}",
+    "DELETE FROM sessions WHERE session_id = 'stays'",
+)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("DELETE FROM audit",),
+        ("DELETE FROM audit WHERE kind = 'audit_sealed'",),
+        (f"DELETE FROM audit WHERE position = {LAST_SEAL}",),
+        # With what it sealed.
+        (f"DELETE FROM audit WHERE position >= {LAST_SEAL} - 1", *OF_STAYS),
+    ],
+    ids=["emptied", "without-seals", "without-the-last-seal", "without-what-it-sealed"],
+)
+async def test_audit_without_the_last_seal_is_broken(stored, statements):
+    """An emptied audit was whole, and so was one without its last seal and what that sealed."""
+    noted = (await proved(stored)).last_seal
+    change(stored, *statements)
+    found = await proved(stored)
+    assert any(
+        problem.startswith(f"seal {noted}: the store has noted it as the last one")
+        for problem in found.problems
+    )
+    code, out, _ = await command("audit", "verify", "--store", url(stored))
+    assert code == 1
+    assert "tenant default: BROKEN" in out
+
+
+async def test_change_that_lost_its_hash_is_named_though_no_seal_is_left(stored):
+    """As if an earlier release had written it: the store knows since when hashes are written."""
+    with sqlite3.connect(stored / "routing.db") as connection:
+        connection.execute("DELETE FROM audit WHERE kind = 'audit_sealed'")
+        connection.execute("DELETE FROM settings WHERE name = 'store.audit_seal'")
+        strip_hashes(connection, "SELECT rowid, events FROM changes")
+    connection.close()
+    found = await proved(stored)
+    assert found.seals == 0
+    assert any(
+        problem.startswith("session stays, revision 1: has no hash") for problem in found.problems
+    )
+
+
+def strip_hashes(connection, query):
+    """Take the hashes and salts out of changes."""
+    for row, events in connection.execute(query).fetchall():
+        stripped = json.loads(events)
+        stripped.pop("salt", None)
+        stripped.pop("prev", None)
+        connection.execute(
+            "UPDATE changes SET events = ? WHERE rowid = ?",
+            (json.dumps(stripped, separators=(",", ":")).encode(), row),
+        )
+
+
+async def test_entry_without_a_place_in_a_chain_is_named(stored):
+    """An act that was never done, added by hand."""
+    change(
+        stored,
+        "INSERT INTO audit (tenant, session_id, time_us, revision, kind, request_id, user_id, data)"
+        " SELECT tenant, session_id, time_us, revision, kind, request_id, user_id,"
+        " CAST('{\"method\":\"ReloadAgents\"}' AS BLOB) FROM audit WHERE kind = 'operator_act'"
+        " AND length(data) > 0 LIMIT 1",
+    )
+    found = await proved(stored)
+    assert any("has no place in a chain" in problem for problem in found.problems)
+
+
 async def test_whole_rewritten_history_is_found_by_the_seals(stored):
     """Who recomputes a session's chain still has to replace all seals since."""
     store = await open_store(url(stored))
@@ -230,17 +303,8 @@ async def test_whole_rewritten_history_is_found_by_the_seals(stored):
     assert any(head.session_id == "stays" for seal in seals for head in seal.heads)
     # The session's changes all lose their chain, as if an earlier release had written them.
     with sqlite3.connect(stored / "routing.db") as connection:
-        rows = connection.execute(
-            f"SELECT rowid, revision, events FROM changes WHERE session_no = {SESSION}"
-        ).fetchall()
-        for row, _, events in rows:
-            stripped = json.loads(events)
-            del stripped["salt"]
-            stripped.pop("prev", None)
-            connection.execute(
-                "UPDATE changes SET events = ? WHERE rowid = ?",
-                (json.dumps(stripped, separators=(",", ":")).encode(), row),
-            )
+        query = f"SELECT rowid, events FROM changes WHERE session_no = {SESSION}"
+        strip_hashes(connection, query)
     connection.close()
     found = await proved(stored)
     assert any("is sealed" in problem for problem in found.problems)
@@ -302,3 +366,139 @@ async def test_export_writes_acts_of_one_microsecond_and_damaged_entries_once_ea
     acts = [line["event"]["operator_act"] for line in lines if "operator_act" in line["event"]]
     assert [act["reason"] for act in acts] == reasons
     assert sum("unreadable" in line for line in lines) == 2
+
+
+def put_back(folder, earlier):
+    """Replace a server's file by an earlier copy."""
+    for file in folder.glob("routing.db*"):
+        file.unlink()
+    for file in earlier.glob("routing.db*"):
+        shutil.copy(file, folder)
+
+
+async def exported(service, file):
+    """Write the audit to a file; return its seals as number and hash."""
+    target = ("--target", service.server.address, "--output", file)
+    code, _, err = await command("audit", "export", *target)
+    assert code == 0, err
+    records = [json.loads(line)["event"] for line in file.read_text().splitlines()]
+    seals = [event["audit_sealed"] for event in records if "audit_sealed" in event]
+    return [(int(seal["seal"]), seal["hash"]) for seal in seals]
+
+
+def sealing(folder, notes, starts):
+    """Start a server once more, when the lease of the one before has lapsed."""
+    clock = Clock()
+    clock.advance(starts * 200)
+    return serving(folder, DESK, bounds=OFTEN, audit_seals_file=str(notes), clock=clock)
+
+
+@pytest.fixture
+async def rolled_back(tmp_path):
+    """A folder with the file of a minute ago, and what was noted elsewhere since.
+
+    export.jsonl: the audit; seals.jsonl: the server's notes; log.jsonl: its log.
+    """
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    notes = tmp_path / "seals.jsonl"
+    async with sealing(tmp_path, notes, 0) as service:
+        await talked(service, "before")
+        await sealed(service)
+    for file in tmp_path.glob("routing.db*"):
+        shutil.copy(file, earlier)
+    with capture_logs() as logs:
+        async with sealing(tmp_path, notes, 1) as service:
+            await talked(service, "after")
+            await sealed(service)
+            seals = await exported(service, tmp_path / "export.jsonl")
+    lines = [line for line in logs if line["event"] == "audit_sealed"]
+    assert {(line["seal"], line["hash"]) for line in lines} <= set(seals)
+    assert lines[-1]["seal"] == seals[-1][0]
+    assert all(line["tenant"] == "default" for line in lines)
+    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    put_back(tmp_path, earlier)
+    return tmp_path
+
+
+@pytest.mark.parametrize("anchor", ["export.jsonl", "seals.jsonl", "log.jsonl", "seal"])
+async def test_store_put_back_to_an_earlier_state_lacks_a_seal_noted_elsewhere(rolled_back, anchor):
+    """By itself it is whole: all of its chains are."""
+    assert (await proved(rolled_back)).problems == []
+    note = json.loads((rolled_back / "seals.jsonl").read_text())
+    given = f"{note['seal']}:{note['hash']}" if anchor == "seal" else rolled_back / anchor
+    code, out, _ = await command("audit", "verify", "--store", url(rolled_back), "--expect", given)
+    assert code == 1
+    assert f"broken: seal {note['seal']}, hash {note['hash']}: is expected and missing" in out
+    assert "put back to an earlier state" in out
+
+
+async def test_server_on_a_store_older_than_its_noted_seal_says_so_at_each_start(rolled_back):
+    """As an error, until an operator removes the note; the note stays as it is."""
+    notes = rolled_back / "seals.jsonl"
+    noted = json.loads(notes.read_text())
+
+    async def started(times):
+        """Run a server until it has sealed; return what it says of the store."""
+        with capture_logs() as logs:
+            async with sealing(rolled_back, notes, times) as service:
+                await sealed(service)
+        return [line for line in logs if line["event"] == "audit_rolled_back"]
+
+    for times in (2, 3):
+        (line,) = await started(times)
+        assert line["log_level"] == "error"
+        assert (line["tenant"], line["noted_seal"]) == ("default", noted["seal"])
+        assert line["last_seal"] < noted["seal"]
+        assert "--expect" in line["remedy"]
+    after = json.loads(notes.read_text())
+    assert (after["seal"], after["hash"]) == (noted["seal"], noted["hash"])
+    assert after["missing_us"] > 0
+    notes.write_text("")
+    assert await started(4) == []
+    assert json.loads(notes.read_text())["hash"] != noted["hash"]
+    assert notes.stat().st_mode & 0o777 == 0o600
+
+
+async def test_expected_seal_that_is_there_is_no_break_and_another_in_its_place_is(stored):
+    """The same seal has the same hash for ever."""
+    found = await proved(stored)
+    right = f"{found.last_seal}:{found.last_seal_hash}"
+    verify = ("audit", "verify", "--store", url(stored))
+    code, _, err = await command(*verify, "--expect", right, "--expect", right)
+    assert code == 0, err
+    code, out, _ = await command(*verify, "--expect", right, "--expect", f"1:{'0' * 64}")
+    assert code == 1
+    assert "the store has other seals in its place: they were replaced" in out
+    code, _, err = await command(*verify, "--expect", "3:abc")
+    assert code == 2
+    assert '"3:abc" is not the number of a seal and its hash' in err
+
+
+async def test_verify_audit_compares_with_seals_of_its_caller(tmp_path):
+    """As the command does, over gRPC."""
+    async with serving(tmp_path, DESK, bounds=OFTEN) as service:
+        await sealed(service)
+        found = await operators(service).VerifyAudit(pb.VerifyAuditRequest())
+        last = pb.ExpectedSeal(seal=found.last_seal, hash=found.last_seal_hash)
+        later = pb.ExpectedSeal(seal=9_999, hash="0" * 64)
+        same = await operators(service).VerifyAudit(pb.VerifyAuditRequest(expected=[last]))
+        assert list(same.problems) == []
+        lacks = await operators(service).VerifyAudit(pb.VerifyAuditRequest(expected=[later]))
+        assert lacks.problems[0].startswith(f"seal 9999, hash {later.hash}: is expected")
+        wrong = pb.VerifyAuditRequest(expected=[pb.ExpectedSeal(seal=0, hash="x")])
+        refused = await refusal(operators(service).VerifyAudit(wrong))
+        assert (refused.reason, refused.metadata["field"]) == ("INVALID_FIELD", "expected[0]")
+
+
+@pytest.mark.parametrize("content", ["not json", '{"tenant":"t","seal":1,"hash":"?"}'])
+async def test_file_of_seals_that_cannot_be_read_refuses_the_start(tmp_path, content):
+    """With the line: a damaged anchor is no anchor."""
+    notes = tmp_path / "seals.jsonl"
+    notes.write_text(content)
+    with pytest.raises(SettingsInvalid, match=r'audit_seals_file ".*": line 1 '):
+        async with serving(tmp_path, DESK, audit_seals_file=str(notes)):
+            pass
+    with pytest.raises(SettingsInvalid, match="cannot be written"):
+        async with serving(tmp_path, DESK, audit_seals_file=str(tmp_path / "none" / "seals")):
+            pass

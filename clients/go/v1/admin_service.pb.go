@@ -3560,7 +3560,10 @@ func (x *MethodCalls) GetFailed() int64 {
 type VerifyAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD.
-	Tenant        string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Seals that were noted elsewhere, at most 100. One that the store lacks is in problems: the store
+	// was put back to an earlier state, or its seals were replaced.
+	Expected      []*ExpectedSeal `protobuf:"bytes,2,rep,name=expected,proto3" json:"expected,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3602,6 +3605,68 @@ func (x *VerifyAuditRequest) GetTenant() string {
 	return ""
 }
 
+func (x *VerifyAuditRequest) GetExpected() []*ExpectedSeal {
+	if x != nil {
+		return x.Expected
+	}
+	return nil
+}
+
+// A seal that the audit must have, as AuditSealed and VerifyAuditResponse have it.
+type ExpectedSeal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the seal, from 1.
+	Seal int64 `protobuf:"varint,1,opt,name=seal,proto3" json:"seal,omitempty"`
+	// Its hash, 64 hexadecimal digits in lower case.
+	Hash          string `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpectedSeal) Reset() {
+	*x = ExpectedSeal{}
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpectedSeal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpectedSeal) ProtoMessage() {}
+
+func (x *ExpectedSeal) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpectedSeal.ProtoReflect.Descriptor instead.
+func (*ExpectedSeal) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *ExpectedSeal) GetSeal() int64 {
+	if x != nil {
+		return x.Seal
+	}
+	return 0
+}
+
+func (x *ExpectedSeal) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
 // What was found of a tenant's audit.
 type VerifyAuditResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3633,7 +3698,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3645,7 +3710,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[32]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3658,7 +3723,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{32}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *VerifyAuditResponse) GetSessions() int64 {
@@ -3761,7 +3826,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3838,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[33]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3851,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{33}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EraseUserRequest) GetTenant() string {
@@ -3848,7 +3913,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3925,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[34]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3938,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{34}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EraseUserResponse) GetSessionsErased() int64 {
@@ -3919,7 +3984,7 @@ type ExportUserRequest struct {
 
 func (x *ExportUserRequest) Reset() {
 	*x = ExportUserRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3931,7 +3996,7 @@ func (x *ExportUserRequest) String() string {
 func (*ExportUserRequest) ProtoMessage() {}
 
 func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3944,7 +4009,7 @@ func (x *ExportUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserRequest.ProtoReflect.Descriptor instead.
 func (*ExportUserRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ExportUserRequest) GetTenant() string {
@@ -3994,7 +4059,7 @@ type ExportUserResponse struct {
 
 func (x *ExportUserResponse) Reset() {
 	*x = ExportUserResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4006,7 +4071,7 @@ func (x *ExportUserResponse) String() string {
 func (*ExportUserResponse) ProtoMessage() {}
 
 func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4019,7 +4084,7 @@ func (x *ExportUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportUserResponse.ProtoReflect.Descriptor instead.
 func (*ExportUserResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ExportUserResponse) GetSessionId() string {
@@ -4189,7 +4254,7 @@ type UserProfile struct {
 
 func (x *UserProfile) Reset() {
 	*x = UserProfile{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4266,7 @@ func (x *UserProfile) String() string {
 func (*UserProfile) ProtoMessage() {}
 
 func (x *UserProfile) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4214,7 +4279,7 @@ func (x *UserProfile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserProfile.ProtoReflect.Descriptor instead.
 func (*UserProfile) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UserProfile) GetRevision() int64 {
@@ -4274,7 +4339,7 @@ type TypedCommand struct {
 
 func (x *TypedCommand) Reset() {
 	*x = TypedCommand{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4286,7 +4351,7 @@ func (x *TypedCommand) String() string {
 func (*TypedCommand) ProtoMessage() {}
 
 func (x *TypedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4299,7 +4364,7 @@ func (x *TypedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TypedCommand.ProtoReflect.Descriptor instead.
 func (*TypedCommand) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TypedCommand) GetRevision() int64 {
@@ -4360,7 +4425,7 @@ type ReloadAgentsRequest struct {
 
 func (x *ReloadAgentsRequest) Reset() {
 	*x = ReloadAgentsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4372,7 +4437,7 @@ func (x *ReloadAgentsRequest) String() string {
 func (*ReloadAgentsRequest) ProtoMessage() {}
 
 func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4385,7 +4450,7 @@ func (x *ReloadAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReloadAgentsRequest) GetValidateOnly() bool {
@@ -4490,7 +4555,7 @@ type ReloadAgentsResponse struct {
 
 func (x *ReloadAgentsResponse) Reset() {
 	*x = ReloadAgentsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4567,7 @@ func (x *ReloadAgentsResponse) String() string {
 func (*ReloadAgentsResponse) ProtoMessage() {}
 
 func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4580,7 @@ func (x *ReloadAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReloadAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ReloadAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReloadAgentsResponse) GetRegistryVersion() string {
@@ -4611,7 +4676,7 @@ type GetRegistryRequest struct {
 
 func (x *GetRegistryRequest) Reset() {
 	*x = GetRegistryRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4623,7 +4688,7 @@ func (x *GetRegistryRequest) String() string {
 func (*GetRegistryRequest) ProtoMessage() {}
 
 func (x *GetRegistryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4636,7 +4701,7 @@ func (x *GetRegistryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegistryRequest.ProtoReflect.Descriptor instead.
 func (*GetRegistryRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{42}
 }
 
 // The registry in force.
@@ -4658,7 +4723,7 @@ type GetRegistryResponse struct {
 
 func (x *GetRegistryResponse) Reset() {
 	*x = GetRegistryResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4670,7 +4735,7 @@ func (x *GetRegistryResponse) String() string {
 func (*GetRegistryResponse) ProtoMessage() {}
 
 func (x *GetRegistryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4683,7 +4748,7 @@ func (x *GetRegistryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegistryResponse.ProtoReflect.Descriptor instead.
 func (*GetRegistryResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetRegistryResponse) GetRegistryVersion() string {
@@ -4739,7 +4804,7 @@ type RegistryAgent struct {
 
 func (x *RegistryAgent) Reset() {
 	*x = RegistryAgent{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4751,7 +4816,7 @@ func (x *RegistryAgent) String() string {
 func (*RegistryAgent) ProtoMessage() {}
 
 func (x *RegistryAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[43]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4764,7 +4829,7 @@ func (x *RegistryAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegistryAgent.ProtoReflect.Descriptor instead.
 func (*RegistryAgent) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{43}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RegistryAgent) GetAgent() *Agent {
@@ -4810,7 +4875,7 @@ type RegistryWarning struct {
 
 func (x *RegistryWarning) Reset() {
 	*x = RegistryWarning{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4822,7 +4887,7 @@ func (x *RegistryWarning) String() string {
 func (*RegistryWarning) ProtoMessage() {}
 
 func (x *RegistryWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[44]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4835,7 +4900,7 @@ func (x *RegistryWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegistryWarning.ProtoReflect.Descriptor instead.
 func (*RegistryWarning) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{44}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RegistryWarning) GetLine() int32 {
@@ -4885,7 +4950,7 @@ type StartReplayRequest struct {
 
 func (x *StartReplayRequest) Reset() {
 	*x = StartReplayRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +4962,7 @@ func (x *StartReplayRequest) String() string {
 func (*StartReplayRequest) ProtoMessage() {}
 
 func (x *StartReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[45]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +4975,7 @@ func (x *StartReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReplayRequest.ProtoReflect.Descriptor instead.
 func (*StartReplayRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{45}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StartReplayRequest) GetTenant() string {
@@ -4977,7 +5042,7 @@ type StartReplayResponse struct {
 
 func (x *StartReplayResponse) Reset() {
 	*x = StartReplayResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4989,7 +5054,7 @@ func (x *StartReplayResponse) String() string {
 func (*StartReplayResponse) ProtoMessage() {}
 
 func (x *StartReplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[46]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5002,7 +5067,7 @@ func (x *StartReplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartReplayResponse.ProtoReflect.Descriptor instead.
 func (*StartReplayResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{46}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StartReplayResponse) GetReplayId() string {
@@ -5044,7 +5109,7 @@ type WatchReplayRequest struct {
 
 func (x *WatchReplayRequest) Reset() {
 	*x = WatchReplayRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5056,7 +5121,7 @@ func (x *WatchReplayRequest) String() string {
 func (*WatchReplayRequest) ProtoMessage() {}
 
 func (x *WatchReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[47]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5069,7 +5134,7 @@ func (x *WatchReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReplayRequest.ProtoReflect.Descriptor instead.
 func (*WatchReplayRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{47}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WatchReplayRequest) GetTenant() string {
@@ -5118,7 +5183,7 @@ type WatchReplayResponse struct {
 
 func (x *WatchReplayResponse) Reset() {
 	*x = WatchReplayResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5130,7 +5195,7 @@ func (x *WatchReplayResponse) String() string {
 func (*WatchReplayResponse) ProtoMessage() {}
 
 func (x *WatchReplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[48]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5143,7 +5208,7 @@ func (x *WatchReplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchReplayResponse.ProtoReflect.Descriptor instead.
 func (*WatchReplayResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{48}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WatchReplayResponse) GetProgress() *ReplayProgress {
@@ -5209,7 +5274,7 @@ type ReplayProgress struct {
 
 func (x *ReplayProgress) Reset() {
 	*x = ReplayProgress{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5221,7 +5286,7 @@ func (x *ReplayProgress) String() string {
 func (*ReplayProgress) ProtoMessage() {}
 
 func (x *ReplayProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[49]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5234,7 +5299,7 @@ func (x *ReplayProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayProgress.ProtoReflect.Descriptor instead.
 func (*ReplayProgress) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{49}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReplayProgress) GetReplayId() string {
@@ -5376,7 +5441,7 @@ type ReplayFigures struct {
 
 func (x *ReplayFigures) Reset() {
 	*x = ReplayFigures{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5388,7 +5453,7 @@ func (x *ReplayFigures) String() string {
 func (*ReplayFigures) ProtoMessage() {}
 
 func (x *ReplayFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[50]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5401,7 +5466,7 @@ func (x *ReplayFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayFigures.ProtoReflect.Descriptor instead.
 func (*ReplayFigures) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{50}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReplayFigures) GetSupervisorCallsSaved() int64 {
@@ -5480,7 +5545,7 @@ type ReplayEffectCount struct {
 
 func (x *ReplayEffectCount) Reset() {
 	*x = ReplayEffectCount{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5492,7 +5557,7 @@ func (x *ReplayEffectCount) String() string {
 func (*ReplayEffectCount) ProtoMessage() {}
 
 func (x *ReplayEffectCount) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[51]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5505,7 +5570,7 @@ func (x *ReplayEffectCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayEffectCount.ProtoReflect.Descriptor instead.
 func (*ReplayEffectCount) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{51}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReplayEffectCount) GetEffect() ReplayEffect {
@@ -5551,7 +5616,7 @@ type ReplayedTurn struct {
 
 func (x *ReplayedTurn) Reset() {
 	*x = ReplayedTurn{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5563,7 +5628,7 @@ func (x *ReplayedTurn) String() string {
 func (*ReplayedTurn) ProtoMessage() {}
 
 func (x *ReplayedTurn) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[52]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5576,7 +5641,7 @@ func (x *ReplayedTurn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayedTurn.ProtoReflect.Descriptor instead.
 func (*ReplayedTurn) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{52}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReplayedTurn) GetSessionId() string {
@@ -5662,7 +5727,7 @@ type CancelReplayRequest struct {
 
 func (x *CancelReplayRequest) Reset() {
 	*x = CancelReplayRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5674,7 +5739,7 @@ func (x *CancelReplayRequest) String() string {
 func (*CancelReplayRequest) ProtoMessage() {}
 
 func (x *CancelReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[53]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5687,7 +5752,7 @@ func (x *CancelReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReplayRequest.ProtoReflect.Descriptor instead.
 func (*CancelReplayRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{53}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CancelReplayRequest) GetTenant() string {
@@ -5715,7 +5780,7 @@ type CancelReplayResponse struct {
 
 func (x *CancelReplayResponse) Reset() {
 	*x = CancelReplayResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5727,7 +5792,7 @@ func (x *CancelReplayResponse) String() string {
 func (*CancelReplayResponse) ProtoMessage() {}
 
 func (x *CancelReplayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[54]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5740,7 +5805,7 @@ func (x *CancelReplayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReplayResponse.ProtoReflect.Descriptor instead.
 func (*CancelReplayResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{54}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *CancelReplayResponse) GetProgress() *ReplayProgress {
@@ -5770,7 +5835,7 @@ type TouchedSessions struct {
 
 func (x *TouchedSessions) Reset() {
 	*x = TouchedSessions{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5782,7 +5847,7 @@ func (x *TouchedSessions) String() string {
 func (*TouchedSessions) ProtoMessage() {}
 
 func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[55]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5795,7 +5860,7 @@ func (x *TouchedSessions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TouchedSessions.ProtoReflect.Descriptor instead.
 func (*TouchedSessions) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{55}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *TouchedSessions) GetAgentId() string {
@@ -5864,7 +5929,7 @@ type SetStickinessRequest struct {
 
 func (x *SetStickinessRequest) Reset() {
 	*x = SetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5876,7 +5941,7 @@ func (x *SetStickinessRequest) String() string {
 func (*SetStickinessRequest) ProtoMessage() {}
 
 func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[56]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5889,7 +5954,7 @@ func (x *SetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*SetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{56}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SetStickinessRequest) GetTenant() string {
@@ -5959,7 +6024,7 @@ type GetStickinessRequest struct {
 
 func (x *GetStickinessRequest) Reset() {
 	*x = GetStickinessRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5971,7 +6036,7 @@ func (x *GetStickinessRequest) String() string {
 func (*GetStickinessRequest) ProtoMessage() {}
 
 func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[57]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5984,7 +6049,7 @@ func (x *GetStickinessRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessRequest.ProtoReflect.Descriptor instead.
 func (*GetStickinessRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{57}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetStickinessRequest) GetTenant() string {
@@ -6021,7 +6086,7 @@ type GetStickinessResponse struct {
 
 func (x *GetStickinessResponse) Reset() {
 	*x = GetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6033,7 +6098,7 @@ func (x *GetStickinessResponse) String() string {
 func (*GetStickinessResponse) ProtoMessage() {}
 
 func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[58]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6046,7 +6111,7 @@ func (x *GetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*GetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{58}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetStickinessResponse) GetEnabled() bool {
@@ -6128,7 +6193,7 @@ type SetStickinessResponse struct {
 
 func (x *SetStickinessResponse) Reset() {
 	*x = SetStickinessResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6140,7 +6205,7 @@ func (x *SetStickinessResponse) String() string {
 func (*SetStickinessResponse) ProtoMessage() {}
 
 func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[59]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6153,7 +6218,7 @@ func (x *SetStickinessResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStickinessResponse.ProtoReflect.Descriptor instead.
 func (*SetStickinessResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{59}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SetStickinessResponse) GetEnabled() bool {
@@ -6202,7 +6267,7 @@ type PurgeSessionsRequest struct {
 
 func (x *PurgeSessionsRequest) Reset() {
 	*x = PurgeSessionsRequest{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[60]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6214,7 +6279,7 @@ func (x *PurgeSessionsRequest) String() string {
 func (*PurgeSessionsRequest) ProtoMessage() {}
 
 func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[60]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6227,7 +6292,7 @@ func (x *PurgeSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsRequest.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{60}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PurgeSessionsRequest) GetTenant() string {
@@ -6285,7 +6350,7 @@ type PurgeSessionsResponse struct {
 
 func (x *PurgeSessionsResponse) Reset() {
 	*x = PurgeSessionsResponse{}
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[61]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6297,7 +6362,7 @@ func (x *PurgeSessionsResponse) String() string {
 func (*PurgeSessionsResponse) ProtoMessage() {}
 
 func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[61]
+	mi := &file_agent_routing_v1_admin_service_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6310,7 +6375,7 @@ func (x *PurgeSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeSessionsResponse.ProtoReflect.Descriptor instead.
 func (*PurgeSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{61}
+	return file_agent_routing_v1_admin_service_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PurgeSessionsResponse) GetSessionsPurged() int64 {
@@ -6658,9 +6723,13 @@ const file_agent_routing_v1_admin_service_proto_rawDesc = "" +
 	"\vMethodCalls\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x16\n" +
 	"\x06counts\x18\x02 \x03(\x03R\x06counts\x12\x16\n" +
-	"\x06failed\x18\x03 \x01(\x03R\x06failed\",\n" +
+	"\x06failed\x18\x03 \x01(\x03R\x06failed\"h\n" +
 	"\x12VerifyAuditRequest\x12\x16\n" +
-	"\x06tenant\x18\x01 \x01(\tR\x06tenant\"\xfd\x02\n" +
+	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12:\n" +
+	"\bexpected\x18\x02 \x03(\v2\x1e.agent_routing.v1.ExpectedSealR\bexpected\"6\n" +
+	"\fExpectedSeal\x12\x12\n" +
+	"\x04seal\x18\x01 \x01(\x03R\x04seal\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\"\xfd\x02\n" +
 	"\x13VerifyAuditResponse\x12\x1a\n" +
 	"\bsessions\x18\x01 \x01(\x03R\bsessions\x12\x18\n" +
 	"\achanges\x18\x02 \x01(\x03R\achanges\x12\x18\n" +
@@ -6945,7 +7014,7 @@ func file_agent_routing_v1_admin_service_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_admin_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_agent_routing_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(EventOrder)(0),                 // 0: agent_routing.v1.EventOrder
 	(ReplayState)(0),                // 1: agent_routing.v1.ReplayState
@@ -6983,213 +7052,215 @@ var file_agent_routing_v1_admin_service_proto_goTypes = []any{
 	(*GetServerStatusResponse)(nil), // 33: agent_routing.v1.GetServerStatusResponse
 	(*MethodCalls)(nil),             // 34: agent_routing.v1.MethodCalls
 	(*VerifyAuditRequest)(nil),      // 35: agent_routing.v1.VerifyAuditRequest
-	(*VerifyAuditResponse)(nil),     // 36: agent_routing.v1.VerifyAuditResponse
-	(*EraseUserRequest)(nil),        // 37: agent_routing.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),       // 38: agent_routing.v1.EraseUserResponse
-	(*ExportUserRequest)(nil),       // 39: agent_routing.v1.ExportUserRequest
-	(*ExportUserResponse)(nil),      // 40: agent_routing.v1.ExportUserResponse
-	(*UserProfile)(nil),             // 41: agent_routing.v1.UserProfile
-	(*TypedCommand)(nil),            // 42: agent_routing.v1.TypedCommand
-	(*ReloadAgentsRequest)(nil),     // 43: agent_routing.v1.ReloadAgentsRequest
-	(*ReloadAgentsResponse)(nil),    // 44: agent_routing.v1.ReloadAgentsResponse
-	(*GetRegistryRequest)(nil),      // 45: agent_routing.v1.GetRegistryRequest
-	(*GetRegistryResponse)(nil),     // 46: agent_routing.v1.GetRegistryResponse
-	(*RegistryAgent)(nil),           // 47: agent_routing.v1.RegistryAgent
-	(*RegistryWarning)(nil),         // 48: agent_routing.v1.RegistryWarning
-	(*StartReplayRequest)(nil),      // 49: agent_routing.v1.StartReplayRequest
-	(*StartReplayResponse)(nil),     // 50: agent_routing.v1.StartReplayResponse
-	(*WatchReplayRequest)(nil),      // 51: agent_routing.v1.WatchReplayRequest
-	(*WatchReplayResponse)(nil),     // 52: agent_routing.v1.WatchReplayResponse
-	(*ReplayProgress)(nil),          // 53: agent_routing.v1.ReplayProgress
-	(*ReplayFigures)(nil),           // 54: agent_routing.v1.ReplayFigures
-	(*ReplayEffectCount)(nil),       // 55: agent_routing.v1.ReplayEffectCount
-	(*ReplayedTurn)(nil),            // 56: agent_routing.v1.ReplayedTurn
-	(*CancelReplayRequest)(nil),     // 57: agent_routing.v1.CancelReplayRequest
-	(*CancelReplayResponse)(nil),    // 58: agent_routing.v1.CancelReplayResponse
-	(*TouchedSessions)(nil),         // 59: agent_routing.v1.TouchedSessions
-	(*SetStickinessRequest)(nil),    // 60: agent_routing.v1.SetStickinessRequest
-	(*GetStickinessRequest)(nil),    // 61: agent_routing.v1.GetStickinessRequest
-	(*GetStickinessResponse)(nil),   // 62: agent_routing.v1.GetStickinessResponse
-	(*SetStickinessResponse)(nil),   // 63: agent_routing.v1.SetStickinessResponse
-	(*PurgeSessionsRequest)(nil),    // 64: agent_routing.v1.PurgeSessionsRequest
-	(*PurgeSessionsResponse)(nil),   // 65: agent_routing.v1.PurgeSessionsResponse
-	nil,                             // 66: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
-	nil,                             // 67: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
-	nil,                             // 68: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
-	nil,                             // 69: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
-	(TaskStatus)(0),                 // 70: agent_routing.v1.TaskStatus
-	(*timestamppb.Timestamp)(nil),   // 71: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 72: agent_routing.v1.Agent
-	(*durationpb.Duration)(nil),     // 73: google.protobuf.Duration
-	(*Frame)(nil),                   // 74: agent_routing.v1.Frame
-	(*Task)(nil),                    // 75: agent_routing.v1.Task
-	(RouteReason)(0),                // 76: agent_routing.v1.RouteReason
-	(*SessionEvent)(nil),            // 77: agent_routing.v1.SessionEvent
-	(*Change)(nil),                  // 78: agent_routing.v1.Change
-	(*Heartbeat)(nil),               // 79: agent_routing.v1.Heartbeat
-	(Initiator)(0),                  // 80: agent_routing.v1.Initiator
-	(HandoffMode)(0),                // 81: agent_routing.v1.HandoffMode
-	(TurnOutcome)(0),                // 82: agent_routing.v1.TurnOutcome
-	(*Turn)(nil),                    // 83: agent_routing.v1.Turn
-	(*Note)(nil),                    // 84: agent_routing.v1.Note
+	(*ExpectedSeal)(nil),            // 36: agent_routing.v1.ExpectedSeal
+	(*VerifyAuditResponse)(nil),     // 37: agent_routing.v1.VerifyAuditResponse
+	(*EraseUserRequest)(nil),        // 38: agent_routing.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),       // 39: agent_routing.v1.EraseUserResponse
+	(*ExportUserRequest)(nil),       // 40: agent_routing.v1.ExportUserRequest
+	(*ExportUserResponse)(nil),      // 41: agent_routing.v1.ExportUserResponse
+	(*UserProfile)(nil),             // 42: agent_routing.v1.UserProfile
+	(*TypedCommand)(nil),            // 43: agent_routing.v1.TypedCommand
+	(*ReloadAgentsRequest)(nil),     // 44: agent_routing.v1.ReloadAgentsRequest
+	(*ReloadAgentsResponse)(nil),    // 45: agent_routing.v1.ReloadAgentsResponse
+	(*GetRegistryRequest)(nil),      // 46: agent_routing.v1.GetRegistryRequest
+	(*GetRegistryResponse)(nil),     // 47: agent_routing.v1.GetRegistryResponse
+	(*RegistryAgent)(nil),           // 48: agent_routing.v1.RegistryAgent
+	(*RegistryWarning)(nil),         // 49: agent_routing.v1.RegistryWarning
+	(*StartReplayRequest)(nil),      // 50: agent_routing.v1.StartReplayRequest
+	(*StartReplayResponse)(nil),     // 51: agent_routing.v1.StartReplayResponse
+	(*WatchReplayRequest)(nil),      // 52: agent_routing.v1.WatchReplayRequest
+	(*WatchReplayResponse)(nil),     // 53: agent_routing.v1.WatchReplayResponse
+	(*ReplayProgress)(nil),          // 54: agent_routing.v1.ReplayProgress
+	(*ReplayFigures)(nil),           // 55: agent_routing.v1.ReplayFigures
+	(*ReplayEffectCount)(nil),       // 56: agent_routing.v1.ReplayEffectCount
+	(*ReplayedTurn)(nil),            // 57: agent_routing.v1.ReplayedTurn
+	(*CancelReplayRequest)(nil),     // 58: agent_routing.v1.CancelReplayRequest
+	(*CancelReplayResponse)(nil),    // 59: agent_routing.v1.CancelReplayResponse
+	(*TouchedSessions)(nil),         // 60: agent_routing.v1.TouchedSessions
+	(*SetStickinessRequest)(nil),    // 61: agent_routing.v1.SetStickinessRequest
+	(*GetStickinessRequest)(nil),    // 62: agent_routing.v1.GetStickinessRequest
+	(*GetStickinessResponse)(nil),   // 63: agent_routing.v1.GetStickinessResponse
+	(*SetStickinessResponse)(nil),   // 64: agent_routing.v1.SetStickinessResponse
+	(*PurgeSessionsRequest)(nil),    // 65: agent_routing.v1.PurgeSessionsRequest
+	(*PurgeSessionsResponse)(nil),   // 66: agent_routing.v1.PurgeSessionsResponse
+	nil,                             // 67: agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	nil,                             // 68: agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	nil,                             // 69: agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	nil,                             // 70: agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	(TaskStatus)(0),                 // 71: agent_routing.v1.TaskStatus
+	(*timestamppb.Timestamp)(nil),   // 72: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 73: agent_routing.v1.Agent
+	(*durationpb.Duration)(nil),     // 74: google.protobuf.Duration
+	(*Frame)(nil),                   // 75: agent_routing.v1.Frame
+	(*Task)(nil),                    // 76: agent_routing.v1.Task
+	(RouteReason)(0),                // 77: agent_routing.v1.RouteReason
+	(*SessionEvent)(nil),            // 78: agent_routing.v1.SessionEvent
+	(*Change)(nil),                  // 79: agent_routing.v1.Change
+	(*Heartbeat)(nil),               // 80: agent_routing.v1.Heartbeat
+	(Initiator)(0),                  // 81: agent_routing.v1.Initiator
+	(HandoffMode)(0),                // 82: agent_routing.v1.HandoffMode
+	(TurnOutcome)(0),                // 83: agent_routing.v1.TurnOutcome
+	(*Turn)(nil),                    // 84: agent_routing.v1.Turn
+	(*Note)(nil),                    // 85: agent_routing.v1.Note
 }
 var file_agent_routing_v1_admin_service_proto_depIdxs = []int32{
-	70,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
-	71,  // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	71,  // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	71,  // 0: agent_routing.v1.ListSessionsRequest.task_status:type_name -> agent_routing.v1.TaskStatus
+	72,  // 1: agent_routing.v1.ListSessionsRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	72,  // 2: agent_routing.v1.ListSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
 	6,   // 3: agent_routing.v1.ListSessionsResponse.sessions:type_name -> agent_routing.v1.SessionSummary
-	72,  // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
-	70,  // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
-	71,  // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
-	71,  // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
+	73,  // 4: agent_routing.v1.SessionSummary.active_agent:type_name -> agent_routing.v1.Agent
+	71,  // 5: agent_routing.v1.SessionSummary.task_status:type_name -> agent_routing.v1.TaskStatus
+	72,  // 6: agent_routing.v1.SessionSummary.create_time:type_name -> google.protobuf.Timestamp
+	72,  // 7: agent_routing.v1.SessionSummary.update_time:type_name -> google.protobuf.Timestamp
 	7,   // 8: agent_routing.v1.SessionSummary.unreadable:type_name -> agent_routing.v1.Unreadable
 	10,  // 9: agent_routing.v1.ListInboxResponse.entries:type_name -> agent_routing.v1.InboxEntry
-	72,  // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
-	71,  // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
-	71,  // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
-	73,  // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
-	72,  // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
-	71,  // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
-	74,  // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
-	75,  // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
+	73,  // 10: agent_routing.v1.InboxEntry.agent:type_name -> agent_routing.v1.Agent
+	72,  // 11: agent_routing.v1.InboxEntry.dispatch_time:type_name -> google.protobuf.Timestamp
+	72,  // 12: agent_routing.v1.InboxEntry.deadline:type_name -> google.protobuf.Timestamp
+	74,  // 13: agent_routing.v1.InboxEntry.lease:type_name -> google.protobuf.Duration
+	73,  // 14: agent_routing.v1.GetSessionAtResponse.active_agent:type_name -> agent_routing.v1.Agent
+	72,  // 15: agent_routing.v1.GetSessionAtResponse.lock_expire_time:type_name -> google.protobuf.Timestamp
+	75,  // 16: agent_routing.v1.GetSessionAtResponse.return_stack:type_name -> agent_routing.v1.Frame
+	76,  // 17: agent_routing.v1.GetSessionAtResponse.task:type_name -> agent_routing.v1.Task
 	14,  // 18: agent_routing.v1.GetSessionAtResponse.open_turns:type_name -> agent_routing.v1.OpenTurn
 	14,  // 19: agent_routing.v1.GetSessionAtResponse.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	72,  // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
-	71,  // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
-	71,  // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
-	66,  // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
+	73,  // 20: agent_routing.v1.GetSessionAtResponse.suggested_agent:type_name -> agent_routing.v1.Agent
+	72,  // 21: agent_routing.v1.GetSessionAtResponse.create_time:type_name -> google.protobuf.Timestamp
+	72,  // 22: agent_routing.v1.GetSessionAtResponse.update_time:type_name -> google.protobuf.Timestamp
+	67,  // 23: agent_routing.v1.GetSessionAtResponse.turns_by_agent:type_name -> agent_routing.v1.GetSessionAtResponse.TurnsByAgentEntry
 	13,  // 24: agent_routing.v1.GetSessionAtResponse.parked_tasks:type_name -> agent_routing.v1.ParkedTaskAt
-	75,  // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
-	72,  // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
-	74,  // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
+	76,  // 25: agent_routing.v1.ParkedTaskAt.task:type_name -> agent_routing.v1.Task
+	73,  // 26: agent_routing.v1.ParkedTaskAt.active_agent:type_name -> agent_routing.v1.Agent
+	75,  // 27: agent_routing.v1.ParkedTaskAt.return_stack:type_name -> agent_routing.v1.Frame
 	14,  // 28: agent_routing.v1.ParkedTaskAt.open_turns:type_name -> agent_routing.v1.OpenTurn
 	14,  // 29: agent_routing.v1.ParkedTaskAt.paused_turn:type_name -> agent_routing.v1.OpenTurn
-	72,  // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
-	76,  // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
-	71,  // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
-	71,  // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
-	71,  // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
+	73,  // 30: agent_routing.v1.OpenTurn.agent:type_name -> agent_routing.v1.Agent
+	77,  // 31: agent_routing.v1.OpenTurn.reason:type_name -> agent_routing.v1.RouteReason
+	72,  // 32: agent_routing.v1.OpenTurn.dispatch_time:type_name -> google.protobuf.Timestamp
+	72,  // 33: agent_routing.v1.ListEventsRequest.event_time_from:type_name -> google.protobuf.Timestamp
+	72,  // 34: agent_routing.v1.ListEventsRequest.event_time_before:type_name -> google.protobuf.Timestamp
 	0,   // 35: agent_routing.v1.ListEventsRequest.order:type_name -> agent_routing.v1.EventOrder
 	17,  // 36: agent_routing.v1.ListEventsResponse.records:type_name -> agent_routing.v1.AuditRecord
-	77,  // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
+	78,  // 37: agent_routing.v1.AuditRecord.event:type_name -> agent_routing.v1.SessionEvent
 	7,   // 38: agent_routing.v1.AuditRecord.unreadable:type_name -> agent_routing.v1.Unreadable
-	73,  // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	73,  // 40: agent_routing.v1.WatchEventsRequest.batch_interval:type_name -> google.protobuf.Duration
-	78,  // 41: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
-	79,  // 42: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
+	74,  // 39: agent_routing.v1.WatchEventsRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	74,  // 40: agent_routing.v1.WatchEventsRequest.batch_interval:type_name -> google.protobuf.Duration
+	79,  // 41: agent_routing.v1.WatchEventsResponse.change:type_name -> agent_routing.v1.Change
+	80,  // 42: agent_routing.v1.WatchEventsResponse.heartbeat:type_name -> agent_routing.v1.Heartbeat
 	7,   // 43: agent_routing.v1.WatchEventsResponse.unreadable:type_name -> agent_routing.v1.Unreadable
 	20,  // 44: agent_routing.v1.WatchEventsResponse.batch:type_name -> agent_routing.v1.ChangeBatch
 	21,  // 45: agent_routing.v1.ChangeBatch.changes:type_name -> agent_routing.v1.BatchedChange
-	78,  // 46: agent_routing.v1.BatchedChange.change:type_name -> agent_routing.v1.Change
+	79,  // 46: agent_routing.v1.BatchedChange.change:type_name -> agent_routing.v1.Change
 	7,   // 47: agent_routing.v1.BatchedChange.unreadable:type_name -> agent_routing.v1.Unreadable
-	71,  // 48: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
-	71,  // 49: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
-	71,  // 50: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
-	71,  // 51: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
-	71,  // 52: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
+	72,  // 48: agent_routing.v1.GetRoutingStatsRequest.start_time:type_name -> google.protobuf.Timestamp
+	72,  // 49: agent_routing.v1.GetRoutingStatsRequest.end_time:type_name -> google.protobuf.Timestamp
+	72,  // 50: agent_routing.v1.GetRoutingStatsResponse.as_of_time:type_name -> google.protobuf.Timestamp
+	72,  // 51: agent_routing.v1.GetRoutingStatsResponse.start_time:type_name -> google.protobuf.Timestamp
+	72,  // 52: agent_routing.v1.GetRoutingStatsResponse.end_time:type_name -> google.protobuf.Timestamp
 	28,  // 53: agent_routing.v1.GetRoutingStatsResponse.reasons:type_name -> agent_routing.v1.RouteReasonCount
-	67,  // 54: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
+	68,  // 54: agent_routing.v1.GetRoutingStatsResponse.commands:type_name -> agent_routing.v1.GetRoutingStatsResponse.CommandsEntry
 	29,  // 55: agent_routing.v1.GetRoutingStatsResponse.handoffs:type_name -> agent_routing.v1.HandoffCount
-	68,  // 56: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
+	69,  // 56: agent_routing.v1.GetRoutingStatsResponse.refusals_by_rule:type_name -> agent_routing.v1.GetRoutingStatsResponse.RefusalsByRuleEntry
 	30,  // 57: agent_routing.v1.GetRoutingStatsResponse.agents:type_name -> agent_routing.v1.AgentStats
-	69,  // 58: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
+	70,  // 58: agent_routing.v1.GetRoutingStatsResponse.messages_by_channel:type_name -> agent_routing.v1.GetRoutingStatsResponse.MessagesByChannelEntry
 	27,  // 59: agent_routing.v1.GetRoutingStatsResponse.periods:type_name -> agent_routing.v1.StatsPeriod
 	26,  // 60: agent_routing.v1.GetRoutingStatsResponse.suggestions:type_name -> agent_routing.v1.SuggestionCount
 	24,  // 61: agent_routing.v1.GetRoutingStatsResponse.suggestions_by_confidence:type_name -> agent_routing.v1.ConfidenceCount
 	25,  // 62: agent_routing.v1.GetRoutingStatsResponse.registry_versions:type_name -> agent_routing.v1.RegistryVersionCount
-	71,  // 63: agent_routing.v1.RegistryVersionCount.start_time:type_name -> google.protobuf.Timestamp
-	71,  // 64: agent_routing.v1.RegistryVersionCount.end_time:type_name -> google.protobuf.Timestamp
-	71,  // 65: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
-	73,  // 66: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
-	76,  // 67: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
-	80,  // 68: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
-	81,  // 69: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
+	72,  // 63: agent_routing.v1.RegistryVersionCount.start_time:type_name -> google.protobuf.Timestamp
+	72,  // 64: agent_routing.v1.RegistryVersionCount.end_time:type_name -> google.protobuf.Timestamp
+	72,  // 65: agent_routing.v1.StatsPeriod.start_time:type_name -> google.protobuf.Timestamp
+	74,  // 66: agent_routing.v1.StatsPeriod.length:type_name -> google.protobuf.Duration
+	77,  // 67: agent_routing.v1.RouteReasonCount.reason:type_name -> agent_routing.v1.RouteReason
+	81,  // 68: agent_routing.v1.HandoffCount.initiator:type_name -> agent_routing.v1.Initiator
+	82,  // 69: agent_routing.v1.HandoffCount.mode:type_name -> agent_routing.v1.HandoffMode
 	31,  // 70: agent_routing.v1.AgentStats.outcomes:type_name -> agent_routing.v1.TurnOutcomeCount
-	73,  // 71: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
-	73,  // 72: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
-	82,  // 73: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
-	71,  // 74: agent_routing.v1.GetServerStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	71,  // 75: agent_routing.v1.GetServerStatusResponse.current_time:type_name -> google.protobuf.Timestamp
-	73,  // 76: agent_routing.v1.GetServerStatusResponse.duration_bounds:type_name -> google.protobuf.Duration
+	74,  // 71: agent_routing.v1.AgentStats.response_duration_p50:type_name -> google.protobuf.Duration
+	74,  // 72: agent_routing.v1.AgentStats.response_duration_p95:type_name -> google.protobuf.Duration
+	83,  // 73: agent_routing.v1.TurnOutcomeCount.outcome:type_name -> agent_routing.v1.TurnOutcome
+	72,  // 74: agent_routing.v1.GetServerStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	72,  // 75: agent_routing.v1.GetServerStatusResponse.current_time:type_name -> google.protobuf.Timestamp
+	74,  // 76: agent_routing.v1.GetServerStatusResponse.duration_bounds:type_name -> google.protobuf.Duration
 	34,  // 77: agent_routing.v1.GetServerStatusResponse.calls:type_name -> agent_routing.v1.MethodCalls
-	71,  // 78: agent_routing.v1.VerifyAuditResponse.sealed_time:type_name -> google.protobuf.Timestamp
-	71,  // 79: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
-	6,   // 80: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
-	75,  // 81: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
-	83,  // 82: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
-	17,  // 83: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
-	41,  // 84: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
-	42,  // 85: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
-	7,   // 86: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
-	84,  // 87: agent_routing.v1.ExportUserResponse.note:type_name -> agent_routing.v1.Note
-	71,  // 88: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
-	71,  // 89: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
-	59,  // 90: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
-	47,  // 91: agent_routing.v1.ReloadAgentsResponse.agents:type_name -> agent_routing.v1.RegistryAgent
-	48,  // 92: agent_routing.v1.ReloadAgentsResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
-	47,  // 93: agent_routing.v1.GetRegistryResponse.agents:type_name -> agent_routing.v1.RegistryAgent
-	48,  // 94: agent_routing.v1.GetRegistryResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
-	72,  // 95: agent_routing.v1.RegistryAgent.agent:type_name -> agent_routing.v1.Agent
-	71,  // 96: agent_routing.v1.StartReplayRequest.update_time_from:type_name -> google.protobuf.Timestamp
-	71,  // 97: agent_routing.v1.StartReplayRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	53,  // 98: agent_routing.v1.WatchReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
-	56,  // 99: agent_routing.v1.WatchReplayResponse.turns:type_name -> agent_routing.v1.ReplayedTurn
-	1,   // 100: agent_routing.v1.ReplayProgress.state:type_name -> agent_routing.v1.ReplayState
-	71,  // 101: agent_routing.v1.ReplayProgress.start_time:type_name -> google.protobuf.Timestamp
-	71,  // 102: agent_routing.v1.ReplayProgress.end_time:type_name -> google.protobuf.Timestamp
-	54,  // 103: agent_routing.v1.ReplayProgress.current:type_name -> agent_routing.v1.ReplayFigures
-	54,  // 104: agent_routing.v1.ReplayProgress.candidate:type_name -> agent_routing.v1.ReplayFigures
-	55,  // 105: agent_routing.v1.ReplayProgress.effects:type_name -> agent_routing.v1.ReplayEffectCount
-	2,   // 106: agent_routing.v1.ReplayEffectCount.effect:type_name -> agent_routing.v1.ReplayEffect
-	76,  // 107: agent_routing.v1.ReplayedTurn.current_reason:type_name -> agent_routing.v1.RouteReason
-	76,  // 108: agent_routing.v1.ReplayedTurn.reason:type_name -> agent_routing.v1.RouteReason
-	2,   // 109: agent_routing.v1.ReplayedTurn.effect:type_name -> agent_routing.v1.ReplayEffect
-	53,  // 110: agent_routing.v1.CancelReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
-	3,   // 111: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
-	71,  // 112: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
-	71,  // 113: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
-	71,  // 114: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
-	4,   // 115: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
-	11,  // 116: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
-	15,  // 117: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
-	18,  // 118: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
-	22,  // 119: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
-	32,  // 120: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
-	35,  // 121: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
-	37,  // 122: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
-	39,  // 123: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
-	43,  // 124: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
-	45,  // 125: agent_routing.v1.AdminService.GetRegistry:input_type -> agent_routing.v1.GetRegistryRequest
-	49,  // 126: agent_routing.v1.AdminService.StartReplay:input_type -> agent_routing.v1.StartReplayRequest
-	51,  // 127: agent_routing.v1.AdminService.WatchReplay:input_type -> agent_routing.v1.WatchReplayRequest
-	57,  // 128: agent_routing.v1.AdminService.CancelReplay:input_type -> agent_routing.v1.CancelReplayRequest
-	60,  // 129: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
-	61,  // 130: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
-	8,   // 131: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
-	64,  // 132: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
-	5,   // 133: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
-	12,  // 134: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
-	16,  // 135: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
-	19,  // 136: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
-	23,  // 137: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
-	33,  // 138: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
-	36,  // 139: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
-	38,  // 140: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
-	40,  // 141: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
-	44,  // 142: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
-	46,  // 143: agent_routing.v1.AdminService.GetRegistry:output_type -> agent_routing.v1.GetRegistryResponse
-	50,  // 144: agent_routing.v1.AdminService.StartReplay:output_type -> agent_routing.v1.StartReplayResponse
-	52,  // 145: agent_routing.v1.AdminService.WatchReplay:output_type -> agent_routing.v1.WatchReplayResponse
-	58,  // 146: agent_routing.v1.AdminService.CancelReplay:output_type -> agent_routing.v1.CancelReplayResponse
-	63,  // 147: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
-	62,  // 148: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
-	9,   // 149: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
-	65,  // 150: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
-	133, // [133:151] is the sub-list for method output_type
-	115, // [115:133] is the sub-list for method input_type
-	115, // [115:115] is the sub-list for extension type_name
-	115, // [115:115] is the sub-list for extension extendee
-	0,   // [0:115] is the sub-list for field type_name
+	36,  // 78: agent_routing.v1.VerifyAuditRequest.expected:type_name -> agent_routing.v1.ExpectedSeal
+	72,  // 79: agent_routing.v1.VerifyAuditResponse.sealed_time:type_name -> google.protobuf.Timestamp
+	72,  // 80: agent_routing.v1.EraseUserResponse.erase_time:type_name -> google.protobuf.Timestamp
+	6,   // 81: agent_routing.v1.ExportUserResponse.session:type_name -> agent_routing.v1.SessionSummary
+	76,  // 82: agent_routing.v1.ExportUserResponse.task:type_name -> agent_routing.v1.Task
+	84,  // 83: agent_routing.v1.ExportUserResponse.turn:type_name -> agent_routing.v1.Turn
+	17,  // 84: agent_routing.v1.ExportUserResponse.record:type_name -> agent_routing.v1.AuditRecord
+	42,  // 85: agent_routing.v1.ExportUserResponse.profile:type_name -> agent_routing.v1.UserProfile
+	43,  // 86: agent_routing.v1.ExportUserResponse.command:type_name -> agent_routing.v1.TypedCommand
+	7,   // 87: agent_routing.v1.ExportUserResponse.unreadable:type_name -> agent_routing.v1.Unreadable
+	85,  // 88: agent_routing.v1.ExportUserResponse.note:type_name -> agent_routing.v1.Note
+	72,  // 89: agent_routing.v1.UserProfile.create_time:type_name -> google.protobuf.Timestamp
+	72,  // 90: agent_routing.v1.TypedCommand.create_time:type_name -> google.protobuf.Timestamp
+	60,  // 91: agent_routing.v1.ReloadAgentsResponse.touched:type_name -> agent_routing.v1.TouchedSessions
+	48,  // 92: agent_routing.v1.ReloadAgentsResponse.agents:type_name -> agent_routing.v1.RegistryAgent
+	49,  // 93: agent_routing.v1.ReloadAgentsResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
+	48,  // 94: agent_routing.v1.GetRegistryResponse.agents:type_name -> agent_routing.v1.RegistryAgent
+	49,  // 95: agent_routing.v1.GetRegistryResponse.warnings:type_name -> agent_routing.v1.RegistryWarning
+	73,  // 96: agent_routing.v1.RegistryAgent.agent:type_name -> agent_routing.v1.Agent
+	72,  // 97: agent_routing.v1.StartReplayRequest.update_time_from:type_name -> google.protobuf.Timestamp
+	72,  // 98: agent_routing.v1.StartReplayRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	54,  // 99: agent_routing.v1.WatchReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
+	57,  // 100: agent_routing.v1.WatchReplayResponse.turns:type_name -> agent_routing.v1.ReplayedTurn
+	1,   // 101: agent_routing.v1.ReplayProgress.state:type_name -> agent_routing.v1.ReplayState
+	72,  // 102: agent_routing.v1.ReplayProgress.start_time:type_name -> google.protobuf.Timestamp
+	72,  // 103: agent_routing.v1.ReplayProgress.end_time:type_name -> google.protobuf.Timestamp
+	55,  // 104: agent_routing.v1.ReplayProgress.current:type_name -> agent_routing.v1.ReplayFigures
+	55,  // 105: agent_routing.v1.ReplayProgress.candidate:type_name -> agent_routing.v1.ReplayFigures
+	56,  // 106: agent_routing.v1.ReplayProgress.effects:type_name -> agent_routing.v1.ReplayEffectCount
+	2,   // 107: agent_routing.v1.ReplayEffectCount.effect:type_name -> agent_routing.v1.ReplayEffect
+	77,  // 108: agent_routing.v1.ReplayedTurn.current_reason:type_name -> agent_routing.v1.RouteReason
+	77,  // 109: agent_routing.v1.ReplayedTurn.reason:type_name -> agent_routing.v1.RouteReason
+	2,   // 110: agent_routing.v1.ReplayedTurn.effect:type_name -> agent_routing.v1.ReplayEffect
+	54,  // 111: agent_routing.v1.CancelReplayResponse.progress:type_name -> agent_routing.v1.ReplayProgress
+	3,   // 112: agent_routing.v1.GetStickinessResponse.source:type_name -> agent_routing.v1.StickinessSource
+	72,  // 113: agent_routing.v1.GetStickinessResponse.switch_time:type_name -> google.protobuf.Timestamp
+	72,  // 114: agent_routing.v1.SetStickinessResponse.update_time:type_name -> google.protobuf.Timestamp
+	72,  // 115: agent_routing.v1.PurgeSessionsRequest.update_time_before:type_name -> google.protobuf.Timestamp
+	4,   // 116: agent_routing.v1.AdminService.ListSessions:input_type -> agent_routing.v1.ListSessionsRequest
+	11,  // 117: agent_routing.v1.AdminService.GetSessionAt:input_type -> agent_routing.v1.GetSessionAtRequest
+	15,  // 118: agent_routing.v1.AdminService.ListEvents:input_type -> agent_routing.v1.ListEventsRequest
+	18,  // 119: agent_routing.v1.AdminService.WatchEvents:input_type -> agent_routing.v1.WatchEventsRequest
+	22,  // 120: agent_routing.v1.AdminService.GetRoutingStats:input_type -> agent_routing.v1.GetRoutingStatsRequest
+	32,  // 121: agent_routing.v1.AdminService.GetServerStatus:input_type -> agent_routing.v1.GetServerStatusRequest
+	35,  // 122: agent_routing.v1.AdminService.VerifyAudit:input_type -> agent_routing.v1.VerifyAuditRequest
+	38,  // 123: agent_routing.v1.AdminService.EraseUser:input_type -> agent_routing.v1.EraseUserRequest
+	40,  // 124: agent_routing.v1.AdminService.ExportUser:input_type -> agent_routing.v1.ExportUserRequest
+	44,  // 125: agent_routing.v1.AdminService.ReloadAgents:input_type -> agent_routing.v1.ReloadAgentsRequest
+	46,  // 126: agent_routing.v1.AdminService.GetRegistry:input_type -> agent_routing.v1.GetRegistryRequest
+	50,  // 127: agent_routing.v1.AdminService.StartReplay:input_type -> agent_routing.v1.StartReplayRequest
+	52,  // 128: agent_routing.v1.AdminService.WatchReplay:input_type -> agent_routing.v1.WatchReplayRequest
+	58,  // 129: agent_routing.v1.AdminService.CancelReplay:input_type -> agent_routing.v1.CancelReplayRequest
+	61,  // 130: agent_routing.v1.AdminService.SetStickiness:input_type -> agent_routing.v1.SetStickinessRequest
+	62,  // 131: agent_routing.v1.AdminService.GetStickiness:input_type -> agent_routing.v1.GetStickinessRequest
+	8,   // 132: agent_routing.v1.AdminService.ListInbox:input_type -> agent_routing.v1.ListInboxRequest
+	65,  // 133: agent_routing.v1.AdminService.PurgeSessions:input_type -> agent_routing.v1.PurgeSessionsRequest
+	5,   // 134: agent_routing.v1.AdminService.ListSessions:output_type -> agent_routing.v1.ListSessionsResponse
+	12,  // 135: agent_routing.v1.AdminService.GetSessionAt:output_type -> agent_routing.v1.GetSessionAtResponse
+	16,  // 136: agent_routing.v1.AdminService.ListEvents:output_type -> agent_routing.v1.ListEventsResponse
+	19,  // 137: agent_routing.v1.AdminService.WatchEvents:output_type -> agent_routing.v1.WatchEventsResponse
+	23,  // 138: agent_routing.v1.AdminService.GetRoutingStats:output_type -> agent_routing.v1.GetRoutingStatsResponse
+	33,  // 139: agent_routing.v1.AdminService.GetServerStatus:output_type -> agent_routing.v1.GetServerStatusResponse
+	37,  // 140: agent_routing.v1.AdminService.VerifyAudit:output_type -> agent_routing.v1.VerifyAuditResponse
+	39,  // 141: agent_routing.v1.AdminService.EraseUser:output_type -> agent_routing.v1.EraseUserResponse
+	41,  // 142: agent_routing.v1.AdminService.ExportUser:output_type -> agent_routing.v1.ExportUserResponse
+	45,  // 143: agent_routing.v1.AdminService.ReloadAgents:output_type -> agent_routing.v1.ReloadAgentsResponse
+	47,  // 144: agent_routing.v1.AdminService.GetRegistry:output_type -> agent_routing.v1.GetRegistryResponse
+	51,  // 145: agent_routing.v1.AdminService.StartReplay:output_type -> agent_routing.v1.StartReplayResponse
+	53,  // 146: agent_routing.v1.AdminService.WatchReplay:output_type -> agent_routing.v1.WatchReplayResponse
+	59,  // 147: agent_routing.v1.AdminService.CancelReplay:output_type -> agent_routing.v1.CancelReplayResponse
+	64,  // 148: agent_routing.v1.AdminService.SetStickiness:output_type -> agent_routing.v1.SetStickinessResponse
+	63,  // 149: agent_routing.v1.AdminService.GetStickiness:output_type -> agent_routing.v1.GetStickinessResponse
+	9,   // 150: agent_routing.v1.AdminService.ListInbox:output_type -> agent_routing.v1.ListInboxResponse
+	66,  // 151: agent_routing.v1.AdminService.PurgeSessions:output_type -> agent_routing.v1.PurgeSessionsResponse
+	134, // [134:152] is the sub-list for method output_type
+	116, // [116:134] is the sub-list for method input_type
+	116, // [116:116] is the sub-list for extension type_name
+	116, // [116:116] is the sub-list for extension extendee
+	0,   // [0:116] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_admin_service_proto_init() }
@@ -7216,8 +7287,8 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*BatchedChange_Change)(nil),
 		(*BatchedChange_Unreadable)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[33].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[36].OneofWrappers = []any{
+	file_agent_routing_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[37].OneofWrappers = []any{
 		(*ExportUserResponse_Session)(nil),
 		(*ExportUserResponse_Task)(nil),
 		(*ExportUserResponse_Turn)(nil),
@@ -7227,15 +7298,15 @@ func file_agent_routing_v1_admin_service_proto_init() {
 		(*ExportUserResponse_Unreadable)(nil),
 		(*ExportUserResponse_Note)(nil),
 	}
-	file_agent_routing_v1_admin_service_proto_msgTypes[56].OneofWrappers = []any{}
-	file_agent_routing_v1_admin_service_proto_msgTypes[60].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[57].OneofWrappers = []any{}
+	file_agent_routing_v1_admin_service_proto_msgTypes[61].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_admin_service_proto_rawDesc), len(file_agent_routing_v1_admin_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -129,9 +129,11 @@ const (
 	// Example: "session \"chat-42\" has the open task 0198a6c0-5f3e-7a51-9c1d-2f6f0a4b7e11; leave
 	// task_id empty to go on with it, or reset the session first".
 	ErrorReason_ERROR_REASON_TASK_OPEN ErrorReason = 12
-	// A message arrived while a turn is open. The registry rejects that (double_text: reject).
+	// A message arrived while a turn is open. The registry rejects that (double_text: reject), too
+	// many messages of the session wait, or too many turns of the user wait for agents.
 	//
-	// Metadata: request_id (of the open turn), agent_id, session_id.
+	// Metadata: request_id (of the open turn), agent_id, session_id; for a user with too many turns
+	// limit (user_turns_max) and value.
 	// Example: "agent \"billing\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05
 	// yet; send the message after its answer".
 	ErrorReason_ERROR_REASON_TURN_OPEN ErrorReason = 13

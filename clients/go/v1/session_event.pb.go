@@ -793,6 +793,7 @@ type SessionEvent struct {
 	//	*SessionEvent_TurnAnswered
 	//	*SessionEvent_MessageSaid
 	//	*SessionEvent_NoteAdded
+	//	*SessionEvent_AuditSealed
 	Kind          isSessionEvent_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1242,6 +1243,15 @@ func (x *SessionEvent) GetNoteAdded() *NoteAdded {
 	return nil
 }
 
+func (x *SessionEvent) GetAuditSealed() *AuditSealed {
+	if x != nil {
+		if x, ok := x.Kind.(*SessionEvent_AuditSealed); ok {
+			return x.AuditSealed
+		}
+	}
+	return nil
+}
+
 type isSessionEvent_Kind interface {
 	isSessionEvent_Kind()
 }
@@ -1443,6 +1453,11 @@ type SessionEvent_NoteAdded struct {
 	NoteAdded *NoteAdded `protobuf:"bytes,47,opt,name=note_added,json=noteAdded,proto3,oneof"`
 }
 
+type SessionEvent_AuditSealed struct {
+	// The audit was sealed. Only in ListEvents without a session.
+	AuditSealed *AuditSealed `protobuf:"bytes,48,opt,name=audit_sealed,json=auditSealed,proto3,oneof"`
+}
+
 func (*SessionEvent_MessageRouted) isSessionEvent_Kind() {}
 
 func (*SessionEvent_AgentHandoff) isSessionEvent_Kind() {}
@@ -1520,6 +1535,8 @@ func (*SessionEvent_TurnAnswered) isSessionEvent_Kind() {}
 func (*SessionEvent_MessageSaid) isSessionEvent_Kind() {}
 
 func (*SessionEvent_NoteAdded) isSessionEvent_Kind() {}
+
+func (*SessionEvent_AuditSealed) isSessionEvent_Kind() {}
 
 // The session began.
 type SessionStarted struct {
@@ -3853,6 +3870,71 @@ func (x *OperatorAct) GetTarget() string {
 	return ""
 }
 
+// The service sealed the last hashes of a tenant's audit, about once a minute if something changed.
+// Keep it elsewhere: `agent-routing audit verify --expect` says whether a store still has it.
+type AuditSealed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the seal, from 1. Two replicas that seal at once may give one number to two seals.
+	Seal int64 `protobuf:"varint,1,opt,name=seal,proto3" json:"seal,omitempty"`
+	// Its hash, in hexadecimal. The next seal carries it.
+	Hash string `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Sessions in it, which changed since the seal before.
+	Sessions      int32 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditSealed) Reset() {
+	*x = AuditSealed{}
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditSealed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditSealed) ProtoMessage() {}
+
+func (x *AuditSealed) ProtoReflect() protoreflect.Message {
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditSealed.ProtoReflect.Descriptor instead.
+func (*AuditSealed) Descriptor() ([]byte, []int) {
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *AuditSealed) GetSeal() int64 {
+	if x != nil {
+		return x.Seal
+	}
+	return 0
+}
+
+func (x *AuditSealed) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *AuditSealed) GetSessions() int32 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
 // A session was removed. AuditRecord.actor is the operator that removed it.
 type SessionPurged struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3864,7 +3946,7 @@ type SessionPurged struct {
 
 func (x *SessionPurged) Reset() {
 	*x = SessionPurged{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3876,7 +3958,7 @@ func (x *SessionPurged) String() string {
 func (*SessionPurged) ProtoMessage() {}
 
 func (x *SessionPurged) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[35]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3889,7 +3971,7 @@ func (x *SessionPurged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPurged.ProtoReflect.Descriptor instead.
 func (*SessionPurged) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{35}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SessionPurged) GetReason() string {
@@ -3910,7 +3992,7 @@ type MessageQueued struct {
 
 func (x *MessageQueued) Reset() {
 	*x = MessageQueued{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4004,7 @@ func (x *MessageQueued) String() string {
 func (*MessageQueued) ProtoMessage() {}
 
 func (x *MessageQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[36]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4017,7 @@ func (x *MessageQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageQueued.ProtoReflect.Descriptor instead.
 func (*MessageQueued) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{36}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MessageQueued) GetRequestId() string {
@@ -3958,7 +4040,7 @@ type MessageDequeued struct {
 
 func (x *MessageDequeued) Reset() {
 	*x = MessageDequeued{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4052,7 @@ func (x *MessageDequeued) String() string {
 func (*MessageDequeued) ProtoMessage() {}
 
 func (x *MessageDequeued) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[37]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4065,7 @@ func (x *MessageDequeued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageDequeued.ProtoReflect.Descriptor instead.
 func (*MessageDequeued) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{37}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MessageDequeued) GetRequestId() string {
@@ -4020,7 +4102,7 @@ type Claimed struct {
 
 func (x *Claimed) Reset() {
 	*x = Claimed{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4114,7 @@ func (x *Claimed) String() string {
 func (*Claimed) ProtoMessage() {}
 
 func (x *Claimed) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[38]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4127,7 @@ func (x *Claimed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claimed.ProtoReflect.Descriptor instead.
 func (*Claimed) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{38}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Claimed) GetAgent() *Agent {
@@ -4104,7 +4186,7 @@ type MessageSaid struct {
 
 func (x *MessageSaid) Reset() {
 	*x = MessageSaid{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4198,7 @@ func (x *MessageSaid) String() string {
 func (*MessageSaid) ProtoMessage() {}
 
 func (x *MessageSaid) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[39]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4211,7 @@ func (x *MessageSaid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MessageSaid.ProtoReflect.Descriptor instead.
 func (*MessageSaid) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{39}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MessageSaid) GetMessageId() string {
@@ -4184,7 +4266,7 @@ type NoteAdded struct {
 
 func (x *NoteAdded) Reset() {
 	*x = NoteAdded{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4196,7 +4278,7 @@ func (x *NoteAdded) String() string {
 func (*NoteAdded) ProtoMessage() {}
 
 func (x *NoteAdded) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[40]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4209,7 +4291,7 @@ func (x *NoteAdded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoteAdded.ProtoReflect.Descriptor instead.
 func (*NoteAdded) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{40}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *NoteAdded) GetNoteId() string {
@@ -4255,7 +4337,7 @@ type ClaimReleased struct {
 
 func (x *ClaimReleased) Reset() {
 	*x = ClaimReleased{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4267,7 +4349,7 @@ func (x *ClaimReleased) String() string {
 func (*ClaimReleased) ProtoMessage() {}
 
 func (x *ClaimReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[41]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4280,7 +4362,7 @@ func (x *ClaimReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimReleased.ProtoReflect.Descriptor instead.
 func (*ClaimReleased) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{41}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ClaimReleased) GetAgent() *Agent {
@@ -4319,7 +4401,7 @@ type TurnAnswered struct {
 
 func (x *TurnAnswered) Reset() {
 	*x = TurnAnswered{}
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4331,7 +4413,7 @@ func (x *TurnAnswered) String() string {
 func (*TurnAnswered) ProtoMessage() {}
 
 func (x *TurnAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_agent_routing_v1_session_event_proto_msgTypes[42]
+	mi := &file_agent_routing_v1_session_event_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4344,7 +4426,7 @@ func (x *TurnAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnAnswered.ProtoReflect.Descriptor instead.
 func (*TurnAnswered) Descriptor() ([]byte, []int) {
-	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{42}
+	return file_agent_routing_v1_session_event_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TurnAnswered) GetRequestId() string {
@@ -4380,7 +4462,7 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\x06events\x18\x03 \x03(\v2\x1e.agent_routing.v1.SessionEventR\x06events\"`\n" +
 	"\tHeartbeat\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x127\n" +
-	"\tsend_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bsendTime\"\x92\x19\n" +
+	"\tsend_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bsendTime\"\xd6\x19\n" +
 	"\fSessionEvent\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -4436,7 +4518,8 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\rturn_answered\x18- \x01(\v2\x1e.agent_routing.v1.TurnAnsweredH\x00R\fturnAnswered\x12B\n" +
 	"\fmessage_said\x18. \x01(\v2\x1d.agent_routing.v1.MessageSaidH\x00R\vmessageSaid\x12<\n" +
 	"\n" +
-	"note_added\x18/ \x01(\v2\x1b.agent_routing.v1.NoteAddedH\x00R\tnoteAddedB\x06\n" +
+	"note_added\x18/ \x01(\v2\x1b.agent_routing.v1.NoteAddedH\x00R\tnoteAdded\x12B\n" +
+	"\faudit_sealed\x180 \x01(\v2\x1d.agent_routing.v1.AuditSealedH\x00R\vauditSealedB\x06\n" +
 	"\x04kind\"X\n" +
 	"\x0eSessionStarted\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
@@ -4623,7 +4706,11 @@ const file_agent_routing_v1_session_event_proto_rawDesc = "" +
 	"\vOperatorAct\x12\x16\n" +
 	"\x06method\x18\x01 \x01(\tR\x06method\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06target\x18\x03 \x01(\tR\x06target\"'\n" +
+	"\x06target\x18\x03 \x01(\tR\x06target\"Q\n" +
+	"\vAuditSealed\x12\x12\n" +
+	"\x04seal\x18\x01 \x01(\x03R\x04seal\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\x12\x1a\n" +
+	"\bsessions\x18\x03 \x01(\x05R\bsessions\"'\n" +
 	"\rSessionPurged\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\".\n" +
 	"\rMessageQueued\x12\x1d\n" +
@@ -4742,7 +4829,7 @@ func file_agent_routing_v1_session_event_proto_rawDescGZIP() []byte {
 }
 
 var file_agent_routing_v1_session_event_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_agent_routing_v1_session_event_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(AgentClearCause)(0),            // 0: agent_routing.v1.AgentClearCause
 	(LockReleaseCause)(0),           // 1: agent_routing.v1.LockReleaseCause
@@ -4788,35 +4875,36 @@ var file_agent_routing_v1_session_event_proto_goTypes = []any{
 	(*SwitchAnswered)(nil),          // 41: agent_routing.v1.SwitchAnswered
 	(*StickinessSwitched)(nil),      // 42: agent_routing.v1.StickinessSwitched
 	(*OperatorAct)(nil),             // 43: agent_routing.v1.OperatorAct
-	(*SessionPurged)(nil),           // 44: agent_routing.v1.SessionPurged
-	(*MessageQueued)(nil),           // 45: agent_routing.v1.MessageQueued
-	(*MessageDequeued)(nil),         // 46: agent_routing.v1.MessageDequeued
-	(*Claimed)(nil),                 // 47: agent_routing.v1.Claimed
-	(*MessageSaid)(nil),             // 48: agent_routing.v1.MessageSaid
-	(*NoteAdded)(nil),               // 49: agent_routing.v1.NoteAdded
-	(*ClaimReleased)(nil),           // 50: agent_routing.v1.ClaimReleased
-	(*TurnAnswered)(nil),            // 51: agent_routing.v1.TurnAnswered
-	(*timestamppb.Timestamp)(nil),   // 52: google.protobuf.Timestamp
-	(*Agent)(nil),                   // 53: agent_routing.v1.Agent
-	(RouteReason)(0),                // 54: agent_routing.v1.RouteReason
-	(*Dispatch_TopicCandidate)(nil), // 55: agent_routing.v1.Dispatch.TopicCandidate
-	(*Handoff)(nil),                 // 56: agent_routing.v1.Handoff
-	(TurnOutcome)(0),                // 57: agent_routing.v1.TurnOutcome
-	(OutcomeStatus)(0),              // 58: agent_routing.v1.OutcomeStatus
-	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
-	(*Step)(nil),                    // 60: agent_routing.v1.Step
-	(*Resume)(nil),                  // 61: agent_routing.v1.Resume
-	(*structpb.Struct)(nil),         // 62: google.protobuf.Struct
-	(Decision)(0),                   // 63: agent_routing.v1.Decision
-	(*Verdict)(nil),                 // 64: agent_routing.v1.Verdict
-	(*Suggestion)(nil),              // 65: agent_routing.v1.Suggestion
-	(Initiator)(0),                  // 66: agent_routing.v1.Initiator
+	(*AuditSealed)(nil),             // 44: agent_routing.v1.AuditSealed
+	(*SessionPurged)(nil),           // 45: agent_routing.v1.SessionPurged
+	(*MessageQueued)(nil),           // 46: agent_routing.v1.MessageQueued
+	(*MessageDequeued)(nil),         // 47: agent_routing.v1.MessageDequeued
+	(*Claimed)(nil),                 // 48: agent_routing.v1.Claimed
+	(*MessageSaid)(nil),             // 49: agent_routing.v1.MessageSaid
+	(*NoteAdded)(nil),               // 50: agent_routing.v1.NoteAdded
+	(*ClaimReleased)(nil),           // 51: agent_routing.v1.ClaimReleased
+	(*TurnAnswered)(nil),            // 52: agent_routing.v1.TurnAnswered
+	(*timestamppb.Timestamp)(nil),   // 53: google.protobuf.Timestamp
+	(*Agent)(nil),                   // 54: agent_routing.v1.Agent
+	(RouteReason)(0),                // 55: agent_routing.v1.RouteReason
+	(*Dispatch_TopicCandidate)(nil), // 56: agent_routing.v1.Dispatch.TopicCandidate
+	(*Handoff)(nil),                 // 57: agent_routing.v1.Handoff
+	(TurnOutcome)(0),                // 58: agent_routing.v1.TurnOutcome
+	(OutcomeStatus)(0),              // 59: agent_routing.v1.OutcomeStatus
+	(*durationpb.Duration)(nil),     // 60: google.protobuf.Duration
+	(*Step)(nil),                    // 61: agent_routing.v1.Step
+	(*Resume)(nil),                  // 62: agent_routing.v1.Resume
+	(*structpb.Struct)(nil),         // 63: google.protobuf.Struct
+	(Decision)(0),                   // 64: agent_routing.v1.Decision
+	(*Verdict)(nil),                 // 65: agent_routing.v1.Verdict
+	(*Suggestion)(nil),              // 66: agent_routing.v1.Suggestion
+	(Initiator)(0),                  // 67: agent_routing.v1.Initiator
 }
 var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	11, // 0: agent_routing.v1.Change.events:type_name -> agent_routing.v1.SessionEvent
-	52, // 1: agent_routing.v1.Heartbeat.send_time:type_name -> google.protobuf.Timestamp
-	52, // 2: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
-	53, // 3: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
+	53, // 1: agent_routing.v1.Heartbeat.send_time:type_name -> google.protobuf.Timestamp
+	53, // 2: agent_routing.v1.SessionEvent.event_time:type_name -> google.protobuf.Timestamp
+	54, // 3: agent_routing.v1.SessionEvent.active_agent:type_name -> agent_routing.v1.Agent
 	14, // 4: agent_routing.v1.SessionEvent.message_routed:type_name -> agent_routing.v1.MessageRouted
 	16, // 5: agent_routing.v1.SessionEvent.agent_handoff:type_name -> agent_routing.v1.AgentHandoff
 	17, // 6: agent_routing.v1.SessionEvent.agent_cleared:type_name -> agent_routing.v1.AgentCleared
@@ -4839,7 +4927,7 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	41, // 23: agent_routing.v1.SessionEvent.switch_answered:type_name -> agent_routing.v1.SwitchAnswered
 	42, // 24: agent_routing.v1.SessionEvent.stickiness_switched:type_name -> agent_routing.v1.StickinessSwitched
 	43, // 25: agent_routing.v1.SessionEvent.operator_act:type_name -> agent_routing.v1.OperatorAct
-	44, // 26: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
+	45, // 26: agent_routing.v1.SessionEvent.session_purged:type_name -> agent_routing.v1.SessionPurged
 	28, // 27: agent_routing.v1.SessionEvent.approval_requested:type_name -> agent_routing.v1.ApprovalRequested
 	29, // 28: agent_routing.v1.SessionEvent.approval_voted:type_name -> agent_routing.v1.ApprovalVoted
 	30, // 29: agent_routing.v1.SessionEvent.approval_decided:type_name -> agent_routing.v1.ApprovalDecided
@@ -4847,73 +4935,74 @@ var file_agent_routing_v1_session_event_proto_depIdxs = []int32{
 	32, // 31: agent_routing.v1.SessionEvent.approval_expired:type_name -> agent_routing.v1.ApprovalExpired
 	22, // 32: agent_routing.v1.SessionEvent.turn_extended:type_name -> agent_routing.v1.TurnExtended
 	23, // 33: agent_routing.v1.SessionEvent.steps_reported:type_name -> agent_routing.v1.StepsReported
-	45, // 34: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
-	46, // 35: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
+	46, // 34: agent_routing.v1.SessionEvent.message_queued:type_name -> agent_routing.v1.MessageQueued
+	47, // 35: agent_routing.v1.SessionEvent.message_dequeued:type_name -> agent_routing.v1.MessageDequeued
 	33, // 36: agent_routing.v1.SessionEvent.task_parked:type_name -> agent_routing.v1.TaskParked
 	34, // 37: agent_routing.v1.SessionEvent.task_foregrounded:type_name -> agent_routing.v1.TaskForegrounded
-	47, // 38: agent_routing.v1.SessionEvent.claimed:type_name -> agent_routing.v1.Claimed
-	50, // 39: agent_routing.v1.SessionEvent.claim_released:type_name -> agent_routing.v1.ClaimReleased
-	51, // 40: agent_routing.v1.SessionEvent.turn_answered:type_name -> agent_routing.v1.TurnAnswered
-	48, // 41: agent_routing.v1.SessionEvent.message_said:type_name -> agent_routing.v1.MessageSaid
-	49, // 42: agent_routing.v1.SessionEvent.note_added:type_name -> agent_routing.v1.NoteAdded
-	53, // 43: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
-	54, // 44: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
-	15, // 45: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
-	55, // 46: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
-	56, // 47: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
-	54, // 48: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
-	53, // 49: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
-	0,  // 50: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
-	53, // 51: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
-	52, // 52: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
-	53, // 53: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
-	1,  // 54: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
-	53, // 55: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
-	57, // 56: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
-	58, // 57: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
-	59, // 58: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
-	53, // 59: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
-	2,  // 60: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
-	53, // 61: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
-	52, // 62: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
-	53, // 63: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
-	60, // 64: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
-	53, // 65: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
-	52, // 66: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
-	53, // 67: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
-	61, // 68: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
-	53, // 69: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
-	52, // 70: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
-	62, // 71: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
-	63, // 72: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
-	3,  // 73: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
-	53, // 74: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
-	4,  // 75: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
-	53, // 76: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
-	5,  // 77: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
-	53, // 78: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
-	53, // 79: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
-	6,  // 80: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
-	53, // 81: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
-	59, // 82: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
-	56, // 83: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
-	64, // 84: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
-	65, // 85: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
-	53, // 86: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
-	7,  // 87: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
-	53, // 88: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
-	52, // 89: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
-	53, // 90: agent_routing.v1.MessageSaid.agent:type_name -> agent_routing.v1.Agent
-	66, // 91: agent_routing.v1.MessageSaid.initiator:type_name -> agent_routing.v1.Initiator
-	53, // 92: agent_routing.v1.NoteAdded.agent:type_name -> agent_routing.v1.Agent
-	53, // 93: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
-	8,  // 94: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
-	53, // 95: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
-	96, // [96:96] is the sub-list for method output_type
-	96, // [96:96] is the sub-list for method input_type
-	96, // [96:96] is the sub-list for extension type_name
-	96, // [96:96] is the sub-list for extension extendee
-	0,  // [0:96] is the sub-list for field type_name
+	48, // 38: agent_routing.v1.SessionEvent.claimed:type_name -> agent_routing.v1.Claimed
+	51, // 39: agent_routing.v1.SessionEvent.claim_released:type_name -> agent_routing.v1.ClaimReleased
+	52, // 40: agent_routing.v1.SessionEvent.turn_answered:type_name -> agent_routing.v1.TurnAnswered
+	49, // 41: agent_routing.v1.SessionEvent.message_said:type_name -> agent_routing.v1.MessageSaid
+	50, // 42: agent_routing.v1.SessionEvent.note_added:type_name -> agent_routing.v1.NoteAdded
+	44, // 43: agent_routing.v1.SessionEvent.audit_sealed:type_name -> agent_routing.v1.AuditSealed
+	54, // 44: agent_routing.v1.MessageRouted.agent:type_name -> agent_routing.v1.Agent
+	55, // 45: agent_routing.v1.MessageRouted.reason:type_name -> agent_routing.v1.RouteReason
+	15, // 46: agent_routing.v1.MessageRouted.topic:type_name -> agent_routing.v1.MessageTopic
+	56, // 47: agent_routing.v1.MessageTopic.candidates:type_name -> agent_routing.v1.Dispatch.TopicCandidate
+	57, // 48: agent_routing.v1.AgentHandoff.handoff:type_name -> agent_routing.v1.Handoff
+	55, // 49: agent_routing.v1.AgentHandoff.route_reason:type_name -> agent_routing.v1.RouteReason
+	54, // 50: agent_routing.v1.AgentCleared.previous_agent:type_name -> agent_routing.v1.Agent
+	0,  // 51: agent_routing.v1.AgentCleared.cause:type_name -> agent_routing.v1.AgentClearCause
+	54, // 52: agent_routing.v1.LockEngaged.agent:type_name -> agent_routing.v1.Agent
+	53, // 53: agent_routing.v1.LockEngaged.expire_time:type_name -> google.protobuf.Timestamp
+	54, // 54: agent_routing.v1.LockReleased.agent:type_name -> agent_routing.v1.Agent
+	1,  // 55: agent_routing.v1.LockReleased.cause:type_name -> agent_routing.v1.LockReleaseCause
+	54, // 56: agent_routing.v1.TurnCompleted.agent:type_name -> agent_routing.v1.Agent
+	58, // 57: agent_routing.v1.TurnCompleted.outcome:type_name -> agent_routing.v1.TurnOutcome
+	59, // 58: agent_routing.v1.TurnCompleted.outcome_status:type_name -> agent_routing.v1.OutcomeStatus
+	60, // 59: agent_routing.v1.TurnCompleted.response_duration:type_name -> google.protobuf.Duration
+	54, // 60: agent_routing.v1.TurnAbandoned.agent:type_name -> agent_routing.v1.Agent
+	2,  // 61: agent_routing.v1.TurnAbandoned.cause:type_name -> agent_routing.v1.TurnAbandonCause
+	54, // 62: agent_routing.v1.TurnExtended.agent:type_name -> agent_routing.v1.Agent
+	53, // 63: agent_routing.v1.TurnExtended.deadline:type_name -> google.protobuf.Timestamp
+	54, // 64: agent_routing.v1.StepsReported.agent:type_name -> agent_routing.v1.Agent
+	61, // 65: agent_routing.v1.StepsReported.steps:type_name -> agent_routing.v1.Step
+	54, // 66: agent_routing.v1.CommandHandled.agent:type_name -> agent_routing.v1.Agent
+	53, // 67: agent_routing.v1.TaskCreated.expire_time:type_name -> google.protobuf.Timestamp
+	54, // 68: agent_routing.v1.TaskPaused.agent:type_name -> agent_routing.v1.Agent
+	62, // 69: agent_routing.v1.TaskResumed.resume:type_name -> agent_routing.v1.Resume
+	54, // 70: agent_routing.v1.ApprovalRequested.agent:type_name -> agent_routing.v1.Agent
+	53, // 71: agent_routing.v1.ApprovalRequested.expire_time:type_name -> google.protobuf.Timestamp
+	63, // 72: agent_routing.v1.ApprovalRequested.fields:type_name -> google.protobuf.Struct
+	64, // 73: agent_routing.v1.ApprovalDecided.decision:type_name -> agent_routing.v1.Decision
+	3,  // 74: agent_routing.v1.ApprovalWithdrawn.cause:type_name -> agent_routing.v1.ApprovalWithdrawCause
+	54, // 75: agent_routing.v1.TaskParked.agent:type_name -> agent_routing.v1.Agent
+	4,  // 76: agent_routing.v1.TaskParked.cause:type_name -> agent_routing.v1.TaskParkCause
+	54, // 77: agent_routing.v1.TaskForegrounded.agent:type_name -> agent_routing.v1.Agent
+	5,  // 78: agent_routing.v1.TaskForegrounded.cause:type_name -> agent_routing.v1.TaskForegroundCause
+	54, // 79: agent_routing.v1.TaskCompleted.agent:type_name -> agent_routing.v1.Agent
+	54, // 80: agent_routing.v1.TaskFailed.agent:type_name -> agent_routing.v1.Agent
+	6,  // 81: agent_routing.v1.TaskCancelled.cause:type_name -> agent_routing.v1.TaskCancelCause
+	54, // 82: agent_routing.v1.StickinessExpired.agent:type_name -> agent_routing.v1.Agent
+	60, // 83: agent_routing.v1.StickinessExpired.idle_duration:type_name -> google.protobuf.Duration
+	57, // 84: agent_routing.v1.HandoffRefused.handoff:type_name -> agent_routing.v1.Handoff
+	65, // 85: agent_routing.v1.HandoffRefused.verdicts:type_name -> agent_routing.v1.Verdict
+	66, // 86: agent_routing.v1.SwitchSuggested.suggestion:type_name -> agent_routing.v1.Suggestion
+	54, // 87: agent_routing.v1.SwitchAnswered.agent:type_name -> agent_routing.v1.Agent
+	7,  // 88: agent_routing.v1.MessageDequeued.cause:type_name -> agent_routing.v1.DequeueCause
+	54, // 89: agent_routing.v1.Claimed.agent:type_name -> agent_routing.v1.Agent
+	53, // 90: agent_routing.v1.Claimed.expire_time:type_name -> google.protobuf.Timestamp
+	54, // 91: agent_routing.v1.MessageSaid.agent:type_name -> agent_routing.v1.Agent
+	67, // 92: agent_routing.v1.MessageSaid.initiator:type_name -> agent_routing.v1.Initiator
+	54, // 93: agent_routing.v1.NoteAdded.agent:type_name -> agent_routing.v1.Agent
+	54, // 94: agent_routing.v1.ClaimReleased.agent:type_name -> agent_routing.v1.Agent
+	8,  // 95: agent_routing.v1.ClaimReleased.cause:type_name -> agent_routing.v1.ClaimReleaseCause
+	54, // 96: agent_routing.v1.TurnAnswered.agent:type_name -> agent_routing.v1.Agent
+	97, // [97:97] is the sub-list for method output_type
+	97, // [97:97] is the sub-list for method input_type
+	97, // [97:97] is the sub-list for extension type_name
+	97, // [97:97] is the sub-list for extension extendee
+	0,  // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_agent_routing_v1_session_event_proto_init() }
@@ -4966,6 +5055,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 		(*SessionEvent_TurnAnswered)(nil),
 		(*SessionEvent_MessageSaid)(nil),
 		(*SessionEvent_NoteAdded)(nil),
+		(*SessionEvent_AuditSealed)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4973,7 +5063,7 @@ func file_agent_routing_v1_session_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agent_routing_v1_session_event_proto_rawDesc), len(file_agent_routing_v1_session_event_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

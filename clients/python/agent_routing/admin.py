@@ -7,7 +7,7 @@ A method builds its request, makes the call, and returns the generated response.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -391,15 +391,18 @@ class Admin(Client):
     def verify_audit(
         self,
         *,
+        expected: Sequence[tuple[int, str]] = (),
         tenant: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.VerifyAuditResponse:
         """Follow the whole audit of a tenant and name its breaks. Large stores take long.
 
+        expected: seals noted elsewhere, each its number and hash, which the store must have.
         Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
-        request = pb.VerifyAuditRequest(tenant=tenant)
+        seals = [pb.ExpectedSeal(seal=seal, hash=link) for seal, link in expected]
+        request = pb.VerifyAuditRequest(tenant=tenant, expected=seals)
         return self._call(self._admin().VerifyAudit, request, timeout, info)
 
     def export_user(

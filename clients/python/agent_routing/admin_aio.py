@@ -6,7 +6,7 @@ A method builds its request, makes the call, and returns the generated response.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -390,15 +390,18 @@ class AsyncAdmin(AsyncClient):
     async def verify_audit(
         self,
         *,
+        expected: Sequence[tuple[int, str]] = (),
         tenant: str = "",
         timeout: Seconds | None = None,
         info: CallInfo | None = None,
     ) -> pb.VerifyAuditResponse:
         """Follow the whole audit of a tenant and name its breaks. Large stores take long.
 
+        expected: seals noted elsewhere, each its number and hash, which the store must have.
         Raises InvalidField, ScopeMissing, Unavailable, DeadlineExceeded, Overloaded.
         """
-        request = pb.VerifyAuditRequest(tenant=tenant)
+        seals = [pb.ExpectedSeal(seal=seal, hash=link) for seal, link in expected]
+        request = pb.VerifyAuditRequest(tenant=tenant, expected=seals)
         return await self._call(self._admin().VerifyAudit, request, timeout, info)
 
     def export_user(

@@ -256,7 +256,8 @@ class TaskOpen(PreconditionFailed):
 class TurnOpen(PreconditionFailed):
     """A message arrived while a turn is open.
 
-    The registry rejects that (double_text: reject).
+    The registry rejects that (double_text: reject), too many messages of the session wait, or too
+    many turns of the user wait for agents.
 
     Code FAILED_PRECONDITION. Remedy: Send the message after the answer to that turn.
     """

@@ -9,6 +9,7 @@ from routing_service.core.vocabulary import HandoffMode, Initiator
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
+from routing_service.storage.audit_seals import seal_in
 from routing_service.storage.event_codec import ERASE_USER
 from routing_service.storage.row_content import decode_audit
 from routing_service.storage.store import AuditEntry, SessionKey
@@ -74,6 +75,18 @@ def act_out(entry: AuditEntry) -> tuple[session_event_pb2.SessionEvent, str]:
     act.reason = data.get("reason", "")
     act.target = data.get("target", "")
     return made, act.method
+
+
+def seal_out(entry: AuditEntry) -> session_event_pb2.SessionEvent:
+    """Return a seal of the audit as an event. Raises StoreCorrupt."""
+    seal = seal_in(entry)
+    made = session_event_pb2.SessionEvent(
+        event_id=f"0.a{entry.time_us}", event_time=pm.timestamp(entry.time_us)
+    )
+    made.audit_sealed.seal = seal.n
+    made.audit_sealed.hash = seal.link(entry.tenant).hex()
+    made.audit_sealed.sessions = len(seal.heads)
+    return made
 
 
 def purge_out(entry: AuditEntry) -> session_event_pb2.SessionEvent:

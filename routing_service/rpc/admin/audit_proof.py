@@ -14,7 +14,11 @@ from routing_service.rpc.rpc_method import Methods, RpcAnswer
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.storage.checked_store import Store
 from routing_service.stored_data.audit_verification import TenantAudit, verify_audit
+from routing_service.stored_data.noted_seals import NotASeal, NotedSeal, noted_seal
 from routing_service.telemetry.call_record import CallRecord
+
+EXPECTED_MAX: Final = 100
+"""Seals that one call compares; the command compares any number."""
 
 PROBLEM_CHARS_MAX: Final = 500
 """Of one break in an answer: with 100 of them it stays far below the limit of a message."""
@@ -40,10 +44,17 @@ class AuditProofCalls:
         tenant = tenant_of(checks, caller, request.tenant, record)
         if tenant == ALL_TENANTS:
             checks.refuse("tenant", 'is "*"; name one tenant')
+        checks.number("expected", len(request.expected), 0, EXPECTED_MAX)
+        expected: list[NotedSeal] = []
+        for place, seal in enumerate(request.expected):
+            try:
+                expected.append(noted_seal(tenant, f"{seal.seal}:{seal.hash}"))
+            except NotASeal as error:
+                checks.refuse(f"expected[{place}]", f"is not a seal: {error}")
         checks.done()
         found = TenantAudit(tenant)
         async with self._one_at_a_time:
-            async for each in verify_audit(self._store, tenant):
+            async for each in verify_audit(self._store, tenant, expected):
                 found = each
         made = pb.VerifyAuditResponse(
             sessions=found.sessions,

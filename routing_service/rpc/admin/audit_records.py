@@ -15,6 +15,7 @@ from routing_service.rpc.admin.audit_entries import (
     method_path,
     purge_out,
     refusal_out,
+    seal_out,
     switch_out,
 )
 from routing_service.rpc.admin.unreadable import UnreadableError, unreadable
@@ -34,6 +35,7 @@ from routing_service.storage.audit_archive import (
     ArchiveOf,
 )
 from routing_service.storage.audit_pages import audit_of
+from routing_service.storage.audit_seals import AUDIT_SEALED
 from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_change
 from routing_service.storage.row_content import decode_audit
@@ -164,8 +166,9 @@ _ENTRIES: Final[
     STICKINESS_SWITCHED: lambda entry: (switch_out(entry), "SetStickiness"),
     OPERATOR_ACT: act_out,
     SESSION_PURGED: lambda entry: (purge_out(entry), "PurgeSessions"),
+    AUDIT_SEALED: lambda entry: (seal_out(entry), ""),
 }
-"""What operators did, as an event and its method, by the kind of the entry."""
+"""What operators did and the service sealed, as an event and its method, by the entry's kind."""
 
 ENTRY_KINDS: Final = frozenset({*_ENTRIES, HANDOFF_REFUSED})
 """Kinds of events that are entries of the audit and never changes of a session."""

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from structlog.testing import capture_logs
 
 from routing_service.sessions.audit_log import NO_SESSION, AuditLog, Operator
 from routing_service.sessions.audit_sealer import (
@@ -10,7 +11,14 @@ from routing_service.sessions.audit_sealer import (
     TENANTS_NOTED_MAX,
     AuditSealer,
 )
-from routing_service.storage.audit_seals import AUDIT_SEALED, SEALS, read_seals
+from routing_service.sessions.seal_notes import SealNotes
+from routing_service.storage.audit_seals import (
+    AUDIT_SEALED,
+    SEALS,
+    put_place,
+    read_place,
+    read_seals,
+)
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import AuditEntry, StoreUnavailable
 
@@ -46,6 +54,10 @@ class Replica:
         self.now_us = 1_000_000
         self.log = AuditLog(store, lambda: self.now_us)
         self.sealer = AuditSealer(store, lambda: self.now_us, holder=name, logs=(self.log,))
+
+    async def seal(self):
+        await self.sealer.note_grown()
+        await self.sealer.seal()
 
     async def act(self, *tenants):
         for tenant in tenants:
@@ -163,3 +175,60 @@ async def test_damaged_seal_does_not_end_the_sealing(store):
     assert len(entries) == 3
     acts, _ = await store.read_audit(TENANTS[4], NO_SESSION, b"", 10)
     assert len(acts) == 2
+
+
+async def test_sealer_notices_that_its_store_was_put_back_while_it_runs():
+    """It knows the seals that it made, without a file of them."""
+    replica = Replica(MemoryStore())
+    await replica.act("bank")
+    await replica.seal()
+    await replica.act("bank")
+    await replica.seal()
+    earlier = MemoryStore()
+    before = Replica(earlier)
+    await before.act("bank")
+    await before.seal()
+    replica.sealer._store = replica.log._store = earlier
+    with capture_logs() as logs:
+        for _ in range(2):
+            await replica.act("bank")
+            await replica.seal()
+    (line,) = [each for each in logs if each["event"] == "audit_rolled_back"]
+    assert (line["tenant"], line["noted_seal"], line["last_seal"]) == ("bank", 2, 1)
+
+
+async def test_two_that_seal_at_once_are_no_rollback(store):
+    """Both seals of one number are true, and the store has both."""
+    one, other = Replica(store, "one"), Replica(store, "two")
+    place = await read_place(store, TENANTS[0])
+    for replica in (one, other):
+        await put_place(store, TENANTS[0], place)
+        await replica.act(TENANTS[0])
+        await replica.seal()
+        replica.now_us += 1
+    with capture_logs() as logs:
+        await one.act(TENANTS[0])
+        await one.seal()
+    assert [each for each in logs if each["log_level"] == "error"] == []
+    assert (await numbers(store, TENANTS[0]))[-3:] == [2, 2, 3]
+
+
+async def test_file_of_seals_is_shared_by_processes(tmp_path, store):
+    """Each keeps what the other has noted since."""
+    path = tmp_path / "seals.jsonl"
+    one, other = SealNotes(path), SealNotes(path)
+    one.note("a", 1, b"1" * 32)
+    await one.store()
+    other.note("b", 5, b"5" * 32)
+    await other.store()
+    one.note("a", 2, b"2" * 32)
+    await one.store()
+    assert {tenant: one.of(tenant).seal for tenant in SealNotes(path).tenants} == {"a": 2, "b": 5}
+    path.write_text("damaged")
+    one.note("a", 3, b"3" * 32)
+    with capture_logs() as logs:
+        await one.store()
+    assert [each["event"] for each in logs] == ["audit_seals_not_noted"]
+    path.write_text("")
+    await one.store()
+    assert SealNotes(path).of("a").seal == 3

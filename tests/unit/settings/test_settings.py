@@ -43,6 +43,7 @@ GIVEN = {
     "tls_key_file": ("a.pem", "b.pem", '"c.pem"', "c.pem"),
     "tls_client_authority_file": ("a.pem", "b.pem", '"c.pem"', "c.pem"),
     "admin_listen": ("main", "127.0.0.1:7", '"off"', "off"),
+    "audit_seals_file": ("a", "b", '"c"', "c"),
     "expiry_sweep": (False, "no", "false", False),
     "cache_sessions_max": (5, "6", "7", 7),
     "deadline_default_s": (5, "6.5", "7", 7.0),
@@ -244,7 +245,7 @@ def test_an_unknown_key_in_the_file_is_refused_and_the_known_one_named(config_fi
     found = problems(config_file=path)
     assert found["drain-s"].endswith('has the unknown key "drain-s"; did you mean drain_s?')
     assert found["listne"].endswith("did you mean listen?")
-    assert "; known keys: admin_listen, agents, cache_sessions_max, " in found["entirely_else"]
+    assert "; known keys: admin_listen, agents, audit_seals_file, " in found["entirely_else"]
     assert "server" in found
 
 

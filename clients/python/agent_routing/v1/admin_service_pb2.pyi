@@ -1811,16 +1811,46 @@ class VerifyAuditRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     TENANT_FIELD_NUMBER: builtins.int
+    EXPECTED_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     """The tenant. Empty: the caller's. Another one: scope platform. "*" is INVALID_FIELD."""
+    @property
+    def expected(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ExpectedSeal]:
+        """Seals that were noted elsewhere, at most 100. One that the store lacks is in problems: the store
+        was put back to an earlier state, or its seals were replaced.
+        """
+
     def __init__(
         self,
         *,
         tenant: builtins.str = ...,
+        expected: collections.abc.Iterable[Global___ExpectedSeal] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expected", b"expected", "tenant", b"tenant"]) -> None: ...
 
 Global___VerifyAuditRequest: typing_extensions.TypeAlias = VerifyAuditRequest
+
+@typing.final
+class ExpectedSeal(google.protobuf.message.Message):
+    """A seal that the audit must have, as AuditSealed and VerifyAuditResponse have it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEAL_FIELD_NUMBER: builtins.int
+    HASH_FIELD_NUMBER: builtins.int
+    seal: builtins.int
+    """Number of the seal, from 1."""
+    hash: builtins.str
+    """Its hash, 64 hexadecimal digits in lower case."""
+    def __init__(
+        self,
+        *,
+        seal: builtins.int = ...,
+        hash: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hash", b"hash", "seal", b"seal"]) -> None: ...
+
+Global___ExpectedSeal: typing_extensions.TypeAlias = ExpectedSeal
 
 @typing.final
 class VerifyAuditResponse(google.protobuf.message.Message):

@@ -463,6 +463,7 @@ class SessionEvent(google.protobuf.message.Message):
     TURN_ANSWERED_FIELD_NUMBER: builtins.int
     MESSAGE_SAID_FIELD_NUMBER: builtins.int
     NOTE_ADDED_FIELD_NUMBER: builtins.int
+    AUDIT_SEALED_FIELD_NUMBER: builtins.int
     event_id: builtins.str
     """Id of the event, unique in the session: the revision and the position in it, such as "18.0"."""
     session_id: builtins.str
@@ -647,6 +648,10 @@ class SessionEvent(google.protobuf.message.Message):
     def note_added(self) -> Global___NoteAdded:
         """A person noted something for other people. Never on watches of users. ListNotes has the text."""
 
+    @property
+    def audit_sealed(self) -> Global___AuditSealed:
+        """The audit was sealed. Only in ListEvents without a session."""
+
     def __init__(
         self,
         *,
@@ -697,10 +702,11 @@ class SessionEvent(google.protobuf.message.Message):
         turn_answered: Global___TurnAnswered | None = ...,
         message_said: Global___MessageSaid | None = ...,
         note_added: Global___NoteAdded | None = ...,
+        audit_sealed: Global___AuditSealed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "message_said", b"message_said", "note_added", b"note_added", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "message_said", b"message_said", "note_added", b"note_added", "operator_act", b"operator_act", "parked_task_id", b"parked_task_id", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued", "task_parked", "task_foregrounded", "claimed", "claim_released", "turn_answered", "message_said", "note_added"] | None: ...
+    def HasField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "audit_sealed", b"audit_sealed", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "message_said", b"message_said", "note_added", b"note_added", "operator_act", b"operator_act", "session_erased", b"session_erased", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_agent", b"active_agent", "agent_cleared", b"agent_cleared", "agent_handoff", b"agent_handoff", "approval_decided", b"approval_decided", "approval_expired", b"approval_expired", "approval_requested", b"approval_requested", "approval_voted", b"approval_voted", "approval_withdrawn", b"approval_withdrawn", "audit_sealed", b"audit_sealed", "claim_released", b"claim_released", "claimed", b"claimed", "command_handled", b"command_handled", "event_id", b"event_id", "event_time", b"event_time", "handoff_refused", b"handoff_refused", "kind", b"kind", "lock_engaged", b"lock_engaged", "lock_released", b"lock_released", "message_dequeued", b"message_dequeued", "message_queued", b"message_queued", "message_routed", b"message_routed", "message_said", b"message_said", "note_added", b"note_added", "operator_act", b"operator_act", "parked_task_id", b"parked_task_id", "registry_version", b"registry_version", "request_id", b"request_id", "revision", b"revision", "session_erased", b"session_erased", "session_id", b"session_id", "session_purged", b"session_purged", "session_started", b"session_started", "steps_reported", b"steps_reported", "stickiness_expired", b"stickiness_expired", "stickiness_switched", b"stickiness_switched", "switch_answered", b"switch_answered", "switch_suggested", b"switch_suggested", "task_cancelled", b"task_cancelled", "task_completed", b"task_completed", "task_created", b"task_created", "task_failed", b"task_failed", "task_foregrounded", b"task_foregrounded", "task_parked", b"task_parked", "task_paused", b"task_paused", "task_resumed", b"task_resumed", "turn_abandoned", b"turn_abandoned", "turn_answered", b"turn_answered", "turn_completed", b"turn_completed", "turn_extended", b"turn_extended"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["message_routed", "agent_handoff", "agent_cleared", "lock_engaged", "lock_released", "turn_completed", "turn_abandoned", "session_started", "command_handled", "session_erased", "task_created", "task_paused", "task_resumed", "task_completed", "task_failed", "task_cancelled", "stickiness_expired", "handoff_refused", "switch_suggested", "switch_answered", "stickiness_switched", "operator_act", "session_purged", "approval_requested", "approval_voted", "approval_decided", "approval_withdrawn", "approval_expired", "turn_extended", "steps_reported", "message_queued", "message_dequeued", "task_parked", "task_foregrounded", "claimed", "claim_released", "turn_answered", "message_said", "note_added", "audit_sealed"] | None: ...
 
 Global___SessionEvent: typing_extensions.TypeAlias = SessionEvent
 
@@ -1769,6 +1775,34 @@ class OperatorAct(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["method", b"method", "reason", b"reason", "target", b"target"]) -> None: ...
 
 Global___OperatorAct: typing_extensions.TypeAlias = OperatorAct
+
+@typing.final
+class AuditSealed(google.protobuf.message.Message):
+    """The service sealed the last hashes of a tenant's audit, about once a minute if something changed.
+    Keep it elsewhere: `agent-routing audit verify --expect` says whether a store still has it.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SEAL_FIELD_NUMBER: builtins.int
+    HASH_FIELD_NUMBER: builtins.int
+    SESSIONS_FIELD_NUMBER: builtins.int
+    seal: builtins.int
+    """Number of the seal, from 1. Two replicas that seal at once may give one number to two seals."""
+    hash: builtins.str
+    """Its hash, in hexadecimal. The next seal carries it."""
+    sessions: builtins.int
+    """Sessions in it, which changed since the seal before."""
+    def __init__(
+        self,
+        *,
+        seal: builtins.int = ...,
+        hash: builtins.str = ...,
+        sessions: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hash", b"hash", "seal", b"seal", "sessions", b"sessions"]) -> None: ...
+
+Global___AuditSealed: typing_extensions.TypeAlias = AuditSealed
 
 @typing.final
 class SessionPurged(google.protobuf.message.Message):

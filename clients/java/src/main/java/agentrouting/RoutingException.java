@@ -324,7 +324,8 @@ public class RoutingException extends CallException {
   }
 
   /**
-   * A message arrived while a turn is open. The registry rejects that (double_text: reject).
+   * A message arrived while a turn is open. The registry rejects that (double_text: reject), too
+   * many messages of the session wait, or too many turns of the user wait for agents.
    *
    * <p>Code FAILED_PRECONDITION. Remedy: Send the message after the answer to that turn.
    */

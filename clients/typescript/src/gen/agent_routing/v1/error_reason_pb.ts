@@ -188,9 +188,11 @@ export enum ErrorReason {
   TASK_OPEN = 12,
 
   /**
-   * A message arrived while a turn is open. The registry rejects that (double_text: reject).
+   * A message arrived while a turn is open. The registry rejects that (double_text: reject), too
+   * many messages of the session wait, or too many turns of the user wait for agents.
    *
-   * Metadata: request_id (of the open turn), agent_id, session_id.
+   * Metadata: request_id (of the open turn), agent_id, session_id; for a user with too many turns
+   * limit (user_turns_max) and value.
    * Example: "agent \"billing\" has not answered request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05
    * yet; send the message after its answer".
    *
