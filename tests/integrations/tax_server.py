@@ -14,7 +14,8 @@ STOP_S_MAX = 20
 
 COMMAND = os.environ.get("INTEGRATIONS_SERVER", str(ROOT / ".venv/bin/agent-routing"))
 
-# The tax example's agents, and a lesson that its assessor follows by itself.
+# The tax example's agents, a lesson that its assessor follows by itself, and those that no program
+# of the tests has: elsewhere is of another program, and people sit at the help desk.
 REGISTRY = """
 api_version: agent_routing/v1
 version: integrations-1
@@ -37,7 +38,8 @@ agents:
     on_complete_message: Great work!
   - {id: assessor, name: Assessor, description: Asks what was learnt.}
   - {id: clerk, name: Clerk, delivery: inbox}
-  - {id: elsewhere, name: Elsewhere, user_selectable: true}
+  - {id: elsewhere, name: Elsewhere, description: Old files., user_selectable: true}
+  - {id: desk, aliases: [Help desk], name: Desk, description: People who help., kind: human}
 """
 
 

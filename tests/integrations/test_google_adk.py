@@ -144,6 +144,8 @@ async def test_tools_of_the_program_that_transfer_are_tracked(either_client, cli
     handed = await routed.run("iva", session_id=session, **ANA)
     assert handed.agent_id == "vat"
     assert client.status(session, user_id="ana").active_agent.agent_id == "vat"
+    people = await routed.run("desk", session_id=f"{session}-2", **ANA)
+    assert people.next.agent.agent_id == "desk"
 
 
 async def test_agent_out_of_reach_in_the_tree_is_refused_in_words(client, session):

@@ -109,7 +109,7 @@ def graph_of(script, *, tools=None, checkpointer=None, middleware=()):
         )
         for agent_id in script.rules
     ]
-    swarm = create_swarm(agents, default_active_agent=NAMES["coordinator"])
+    swarm = create_swarm(agents, default_active_agent=agents[0].name)
     return swarm.compile(checkpointer=checkpointer)
 
 
@@ -182,6 +182,52 @@ async def test_handoff_tools_of_the_program_are_tracked(either_client, client, s
     else:
         assert run.agent_id == "vat"
         assert client.status(session, user_id="ana").active_agent.agent_id == "vat"
+
+
+async def test_handoff_tool_of_the_program_reaches_people(either_client, client, session):
+    """The graph has no node for them: its run ends."""
+
+    @tool
+    def to_people() -> Command:
+        """Hand over to people."""
+        return Command(goto="desk", graph=Command.PARENT, update={"active_agent": "desk"})
+
+    script = Script(coordinator=lambda _: CallTool("to_people", {}))
+    tools = {"coordinator": [to_people]}
+    routed = RoutedGraph(either_client, graph_of(script, tools=tools))
+    run = await routed.run("a person please", session_id=session, **ANA)
+    assert (run.next.agent.agent_id, len(script.seen)) == ("desk", 1)
+    assert client.status(session, user_id="ana").next_agent.agent_id == "desk"
+
+
+@pytest.mark.parametrize("checkpointer", [None, InMemorySaver()])
+@pytest.mark.parametrize("target", ["desk", "payroll"])
+async def test_agent_that_is_the_whole_graph_hands_over(client, session, checkpointer, target):
+    """There is no graph around it that could go elsewhere; a refusal is read by its model."""
+    script = Script(
+        coordinator=lambda seen: (
+            Say(f"read: {seen.tool_output}" if seen.tool_output else "hello")
+            if seen.tool_output or "please" not in seen.user_text
+            else CallTool("transfer_to_agent", {"agent_id": target, "reason": "so"}, "One moment.")
+        )
+    )
+    agent = create_agent(
+        RuleModel(agent_id="coordinator", script=script),
+        name="coordinator",
+        middleware=[RoutingMiddleware()],
+        checkpointer=checkpointer,
+    )
+    routed = RoutedGraph(client, agent, agents=["coordinator"])
+    run = await routed.run("a person please", session_id=session, **ANA)
+    if target == "payroll":
+        assert "plan:premium" in run.text
+        return
+    assert (run.next.agent.agent_id, run.text, len(script.seen)) == ("desk", "One moment.", 1)
+    client.clear_active_agent(session, user_id="ana")
+    again = await routed.run("thanks", session_id=session, **ANA)
+    assert (again.agent_id, again.text) == ("coordinator", "hello")
+    worked = await routed.run("please", session_id=f"{session}-2", **ANA)
+    assert worked.next.agent.agent_id == "desk"
 
 
 def test_two_transfers_at_once_are_one(client, session):

@@ -1,5 +1,6 @@
 """The OpenAI Agents SDK's own run loop, with the service behind it."""
 
+import asyncio
 import base64
 import itertools
 
@@ -149,11 +150,44 @@ async def test_handoffs_that_the_program_has_itself_are_tracked(client, session)
     assert happened == []
     handed = await routed.run("the other", session_id=f"{session}-2", **ANA)
     assert (handed.agent_id, happened) == ("vat", ["vat"])
-    assert "transfer_to_agent" not in script.of("coordinator")[0].tools
+    # The registry's agents that are not in the program are out of reach of its own handoffs.
+    offered = script.of("coordinator")[0].tools["transfer_to_agent"]
+    assert [line for line in offered.splitlines() if line.startswith("- ")] == [
+        "- clerk: Clerk",
+        "- elsewhere: Old files.",
+        "- desk: People who help. (people)",
+    ]
     assert client.status(f"{session}-2", user_id="ana").active_agent.agent_id == "vat"
     # The program's own agents are as they were.
     assert coordinator.handoffs == own
     assert [tool.name for tool in coordinator.tools] == []
+
+
+@pytest.mark.parametrize("way", ["run", "run_sync", "stream"])
+async def test_handoff_of_the_program_to_an_agent_with_an_inbox_ends_the_run(client, session, way):
+    """Its workers run that agent; the handoff's own side effects happen."""
+    happened = []
+    script = Script(
+        coordinator=lambda _: CallTool("to_clerk", {}, "One moment."),
+        clerk=lambda _: Say("from a worker"),
+    )
+    *specialists, clerk = agents_of(script)
+    own = handoff(
+        clerk, tool_name_override="to_clerk", on_handoff=lambda _: happened.append("clerk")
+    )
+    coordinator = agents_of(script, coordinator=[own])[0]
+    routed = RoutedAgents(client, [coordinator, *specialists[1:], clerk])
+    given = {"session_id": session, **ANA}
+    if way == "stream":
+        stream = routed.stream("please", **given)
+        _ = [event async for event in stream]
+        run = stream.run
+    elif way == "run":
+        run = await routed.run("please", **given)
+    else:
+        run = await asyncio.to_thread(routed.run_sync, "please", **given)
+    assert (run.next.agent.agent_id, run.text, happened) == ("clerk", "One moment.", ["clerk"])
+    assert script.of("clerk") == []
 
 
 @pytest.mark.parametrize(("comment", "read"), [("", "not published"), ("too early", "too early")])

@@ -256,18 +256,6 @@ def test_agents_of_one_name_are_refused(client):
         RoutedAgents(client, agents)
 
 
-def test_text_that_begins_a_handoff_is_not_an_answer(client, session):
-    """Only the last agent of a turn answers; text next to the transfer is not shown."""
-    script = Script(
-        coordinator=lambda _: CallTool(
-            "transfer_to_agent", {"agent_id": "invoices", "reason": "so"}, text="One moment."
-        ),
-        invoices=lambda _: Say("here it is"),
-    )
-    run = RoutedAgents(client, agents_of(script)).run_sync("hello", session_id=session, **ANA)
-    assert (run.agent_id, run.text) == ("invoices", "here it is")
-
-
 def test_approval_that_a_tool_asks_for_by_its_arguments(client, session, tmp_path):
     """A call that needs none has run by then; the one that was approved is told that it was."""
     refund = refund_into(tmp_path)

@@ -104,6 +104,40 @@ async def test_a_handoff_in_a_worker_goes_to_the_next_inbox(program, inboxes, se
     assert script.of("payroll") == []
 
 
+async def test_a_worker_hands_over_to_people_and_to_another_program(program, inboxes, session):
+    """Agents that no adapter of this worker has: the registry decides, and the run ends."""
+    session = f"{session}-{program.module}"
+
+    def escalate(seen: Seen) -> Any:
+        return transfer("desk" if "person" in seen.user_text else "invoices", context="order 77")
+
+    async with AsyncClient(inboxes.address, timeout=20) as client:
+        one, other = Script(), Script()
+        one.rules, other.rules = {"coordinator": escalate}, {"invoices": other.rules["invoices"]}
+        worker = Worker(client)
+        worker.agent("coordinator")(program.make(client, one).as_agent(locale="en"))
+        worker.agent("invoices")(program.make(client, other).as_agent(locale="en"))
+        serving = asyncio.create_task(worker.serve())
+        try:
+            moved = await client.ask("my bill", session_id=session, wait=60, **ANA)
+            await client.route("a person please", session_id=f"{session}-2", **ANA)
+            with Client(inboxes.address, timeout=20) as desk:
+                waits = await _until(
+                    lambda: [
+                        each.session_id
+                        for each in desk.list_waiting("desk")
+                        if each.session_id == f"{session}-2"
+                    ]
+                )
+        finally:
+            worker.stop()
+            await serving
+    assert moved.text == "the secret of the invoice desk"
+    assert "> Context: order 77" in str(other.of("invoices")[0].messages)
+    assert len(waits) == 1
+    assert len(one.seen) == 2
+
+
 async def test_a_consultation_in_a_worker_comes_back(program, inboxes, session):
     """Asked by a tool; a hop of its own, and the answer is for the agent alone."""
     session = f"{session}-{program.module}"

@@ -41,8 +41,10 @@ from agent_routing import outcomes
 from agent_routing.aio import AsyncClient
 from agent_routing.content import Item, data_item, step, text_item, uri_item
 from agent_routing.integrations.a2a_bounds import CARD_BYTES_MAX, AnswerTooLong, bounded, origin_of
+from agent_routing.integrations.agent_tools import note_of_dispatch
 from agent_routing.outcomes import Answer, Outcome
 from agent_routing.plain_values import Seconds, positive_seconds
+from agent_routing.v1.dispatch_pb2 import Dispatch
 from agent_routing.worker import InboxTurn
 
 POLL_S_DEFAULT: Final = 2.0
@@ -257,7 +259,13 @@ class RemoteAgent:
 
 
 def _parts(turn: InboxTurn) -> Iterator[Part]:
-    """Yield a message as A2A has it."""
+    """Yield a message as A2A has it, after a note about a handoff or a question to this agent."""
+    led = Dispatch()
+    led.CopyFrom(turn.dispatch)
+    # A remote agent cannot hand over.
+    led.ClearField("candidates")
+    if note := note_of_dispatch(led, {}):
+        yield Part(text=note, media_type="text/plain")
     if turn.text:
         yield Part(text=turn.text)
     for item in turn.items:

@@ -28,6 +28,9 @@ from agent_framework import (
     AgentContext,
     AgentMiddleware,
     AgentResponse,
+    ChatContext,
+    ChatMiddleware,
+    ChatResponse,
     Content,
     ContextProvider,
     FunctionInvocationContext,
@@ -341,14 +344,34 @@ class _Provider(ContextProvider):
             (ASK, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS),
             (COMPLETE, agent_tools.COMPLETE_DESCRIPTION, agent_tools.COMPLETE_PARAMETERS),
         ]
-        if view.targets and self._has_transfer:
-            described = agent_tools.describe_transfer(view.targets)
-            rows.append((TRANSFER, described, agent_tools.transfer_parameters(view.target_names)))
-        if view.targets and turn.may_consult:
-            described = agent_tools.describe_consult(view.targets)
-            rows.append((CONSULT, described, agent_tools.consult_parameters(view.target_names)))
+        # A program with handoffs of its own needs the tool for what is not in it.
+        if targets := view.targets if self._has_transfer else view.elsewhere:
+            described = agent_tools.describe_transfer(targets)
+            rows.append((TRANSFER, described, agent_tools.transfer_parameters(targets)))
+        if view.consultable and turn.may_consult:
+            described = agent_tools.describe_consult(view.consultable)
+            rows.append((CONSULT, described, agent_tools.consult_parameters(view.consultable)))
         context.extend_tools(_SOURCE, [_tool(*row) for row in rows])
-        context.extend_middleware(_SOURCE, _Calls(self._client, turn, self._name))
+        calls = _Calls(self._client, turn, self._name)
+        context.extend_middleware(_SOURCE, [_Written(turn, self._name), calls])
+
+
+class _Written(ChatMiddleware):
+    """Notes what a model writes, which may come next to a transfer."""
+
+    def __init__(self, turn: RoutedTurn, name: str) -> None:
+        self._turn = turn
+        self._name = name
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        """Call the model."""
+        context.stream_result_hooks.append(self._note)
+        await call_next()
+        if isinstance(context.result, ChatResponse):
+            self._note(context.result)
+
+    def _note(self, response: ChatResponse[Any]) -> None:
+        self._turn.wrote(self._name, response.text)
 
 
 class _Calls(FunctionMiddleware):
@@ -368,8 +391,8 @@ class _Calls(FunctionMiddleware):
             refusal = await self._hand_over(target, {})
             if refusal is not None:
                 context.result = refusal
-            elif self._turn.is_worked:
-                # The target runs in a worker of its own.
+            elif self._turn.is_passed_on:
+                # The target runs elsewhere.
                 raise MiddlewareTermination(result=f"handed over to {target}")
             else:
                 await call_next()

@@ -286,14 +286,24 @@ class _RoutingPlugin(BasePlugin):
         view = await steps.do(self._client, turn.view())
         llm_request.append_instructions([view.instructions])
         reachable = set(_transfer_targets(self._tree[callback_context.agent_name]))
-        targets = [(name, each) for name, each in view.targets if name in reachable]
+        elsewhere = {name for name, _ in view.elsewhere}
+        targets = [each for each in view.targets if each[0] in reachable | elsewhere]
         _take_out(llm_request, TRANSFER)
-        tools = [_EndingTool(turn, name, view.targets) for name in (ASK, COMPLETE)]
-        if view.targets and turn.may_consult:
-            tools.append(_EndingTool(turn, CONSULT, view.targets))
+        tools = [_EndingTool(turn, name, view.consultable) for name in (ASK, COMPLETE)]
+        if view.consultable and turn.may_consult:
+            tools.append(_EndingTool(turn, CONSULT, view.consultable))
         transfer = _TransferTool(turn, targets, reachable)
         llm_request.append_tools([transfer, *tools] if targets else tools)
         llm_request.contents = [*before, *contents_of_turn(callback_context, running.keys)]
+
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
+        """Note what the model wrote, which may come next to a transfer."""
+        running = self._running(callback_context)
+        if running is None or llm_response.partial or llm_response.content is None:
+            return
+        parts = llm_response.content.parts or []
+        text = "".join(part.text for part in parts if part.text and not part.thought)
+        running.turn.wrote(callback_context.agent_name, text)
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
@@ -341,8 +351,8 @@ class _RoutingPlugin(BasePlugin):
         if refusal is not None:
             actions.transfer_to_agent = None
             return {"error": refusal}
-        if turn.is_worked:
-            # The target runs in a worker of its own; the model is not called again.
+        if turn.is_passed_on:
+            # The target runs elsewhere; the model is not called again.
             actions.transfer_to_agent = None
             actions.skip_summarization = True
         return None
@@ -382,7 +392,7 @@ class _TransferTool(_RoutedTool):
         super().__init__(
             TRANSFER,
             agent_tools.describe_transfer(targets),
-            agent_tools.transfer_parameters(name for name, _ in targets),
+            agent_tools.transfer_parameters(targets),
         )
         self._names = turn.program.names
         self._reachable = reachable
@@ -391,9 +401,11 @@ class _TransferTool(_RoutedTool):
         """Pass the agent's name to ADK."""
         # ADK's own instructions say agent_name.
         wanted = str(args.get("agent_id") or args.get("agent_name") or "")
-        name = self._names.name(self._names.agent_id(wanted) or "") or wanted
-        if name not in self._reachable:
+        agent_id = self._names.agent_id(wanted) or wanted
+        name = self._names.name(agent_id)
+        if name is not None and name not in self._reachable:
             return {"error": agent_tools.describe_refusal(f'you cannot reach agent "{name}"')}
+        name = name or agent_id
         tool_context.actions.transfer_to_agent = name
         return {"result": f"handed over to {name}"}
 
@@ -408,7 +420,7 @@ class _EndingTool(_RoutedTool):
             COMPLETE: (agent_tools.COMPLETE_DESCRIPTION, agent_tools.COMPLETE_PARAMETERS),
             CONSULT: (
                 agent_tools.describe_consult(known),
-                agent_tools.consult_parameters(name for name, _ in known),
+                agent_tools.consult_parameters(known),
             ),
         }
         super().__init__(name, *descriptions[name])

@@ -42,6 +42,9 @@ _TOOLS_OF_THE_MOMENT: Final = frozenset({TRANSFER, CONSULT})
 """Tools that list the agents that can be reached now."""
 
 
+_NESTED: Final = "|"
+"""Between the parts of a checkpoint's namespace, one for each graph around a task."""
+
 SHARED_TASK: Final = (
     "not executed: this tool waits for an approval, and the calls of one answer run together here,"
     " so that none of them can wait; call it again, as the only tool of your answer"
@@ -90,9 +93,11 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         self.tools = [_transfer_tool(()), *ending] if transfer else ending
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[..., Any]) -> Any:
-        """Give the model what its agent may see."""
+        """Give the model what its agent may see; once the turn was passed on, it is not called."""
         if (running := _running_of(request.messages)) is None:
             return handler(request)
+        if running.turn.is_passed_on:
+            return AIMessage("")
         view = steps.do_blocking(running.client, running.turn.view())
         past = steps.do_blocking(running.client, running.turn.past())
         return _noted(running, handler(_for_agent(request, running, view, past)))
@@ -103,6 +108,8 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         """Give the model what its agent may see."""
         if (running := _running_of(request.messages)) is None:
             return await handler(request)
+        if running.turn.is_passed_on:
+            return AIMessage("")
         view = await steps.do(running.client, running.turn.view())
         past = await steps.do(running.client, running.turn.past())
         return _noted(running, await handler(_for_agent(request, running, view, past)))
@@ -121,7 +128,9 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         if running is None or not target:
             return result
         refusal = steps.do_blocking(running.client, _hand_over(running.turn, request, target))
-        return _handed_over(running.turn, result) if refusal is None else _refused(request, refusal)
+        if refusal is not None:
+            return _refused(request, refusal)
+        return _handed_over(running.turn, request, result)
 
     async def awrap_tool_call(
         self,
@@ -137,7 +146,9 @@ class RoutingMiddleware(AgentMiddleware[Any, Any]):
         if running is None or not target:
             return result
         refusal = await steps.do(running.client, _hand_over(running.turn, request, target))
-        return _handed_over(running.turn, result) if refusal is None else _refused(request, refusal)
+        if refusal is not None:
+            return _refused(request, refusal)
+        return _handed_over(running.turn, request, result)
 
 
 def _noted(running: RunningTurn, response: Any) -> Any:
@@ -225,9 +236,7 @@ def _is_alone(request: ToolCallRequest) -> bool:
     path = get_config().get("metadata", {}).get("langgraph_path") or ("",)
     if path[0] == "__pregel_push":
         return True
-    messages = request.state["messages"] if isinstance(request.state, dict) else ()
-    last = next((each for each in reversed(messages) if isinstance(each, AIMessage)), None)
-    return last is not None and len(last.tool_calls) == 1
+    return len(_last_answer(request.state).tool_calls) == 1
 
 
 def _record(
@@ -268,8 +277,8 @@ def _for_agent(
     had = {tool.name for tool in request.tools if isinstance(tool, BaseTool)}
     if TRANSFER in had and view.targets:
         tools.append(_transfer_tool(view.targets))
-    if CONSULT in had and view.targets and turn.may_consult:
-        tools.append(_consult_tool(view.targets))
+    if CONSULT in had and view.consultable and turn.may_consult:
+        tools.append(_consult_tool(view.consultable))
     return request.override(system_message=SystemMessage(system), messages=messages, tools=tools)
 
 
@@ -321,28 +330,40 @@ def _target_of(result: object) -> str:
 def _hand_over(turn: RoutedTurn, request: ToolCallRequest, target: str) -> steps.Calls[str | None]:
     """Return the calls that ask the service about a handoff."""
     given = request.tool_call["args"]
+    last = _last_answer(request.state)
+    turn.wrote(last.name or "", last.text)
     return turn.hand_over(
         target,
-        from_name=_speaker(request.state),
+        from_name=last.name or "",
         **{key: str(given.get(key) or "") for key in ("reason", "context", "message", "mode")},
     )
 
 
 def _handed_over(
-    turn: RoutedTurn, result: ToolMessage | Command[Any]
+    turn: RoutedTurn, request: ToolCallRequest, result: ToolMessage | Command[Any]
 ) -> ToolMessage | Command[Any]:
-    """Return what follows an accepted handoff: in a worker the run ends, as the target has one."""
-    if not turn.is_worked or not isinstance(result, Command):
+    """Return what follows an accepted handoff: if its target runs elsewhere, the run ends."""
+    if not turn.is_passed_on or not isinstance(result, Command):
         return result
-    return Command(goto=END, graph=Command.PARENT, update=result.update)
+    if _NESTED not in get_config().get("configurable", {}).get("checkpoint_ns", ""):
+        # The agent is the whole graph, and there is none around it that could end.
+        return _tool_result(request, "handed over")
+    update = result.update
+    if isinstance(update, dict):
+        # The agent that has the conversation may be no node of the graph.
+        update = {key: value for key, value in update.items() if key != "active_agent"}
+    return Command(goto=END, graph=Command.PARENT, update=update)
 
 
 def _speaker(state: Any) -> str:
     """Return the name of the agent that called a tool; empty if its answer has no name."""
-    for message in reversed(state["messages"] if isinstance(state, dict) else ()):
-        if isinstance(message, AIMessage):
-            return message.name or ""
-    return ""
+    return _last_answer(state).name or ""
+
+
+def _last_answer(state: Any) -> AIMessage:
+    """Return the model's answer that called a tool."""
+    messages = state["messages"] if isinstance(state, dict) else ()
+    return next((each for each in reversed(messages) if isinstance(each, AIMessage)), AIMessage(""))
 
 
 def _refused(request: ToolCallRequest, refusal: str) -> ToolMessage:
@@ -408,7 +429,7 @@ def _transfer_tool(targets: Iterable[tuple[str, Any]]) -> StructuredTool:
     return _bare_tool(
         TRANSFER,
         agent_tools.describe_transfer(known),
-        agent_tools.transfer_parameters(name for name, _ in known),
+        agent_tools.transfer_parameters(known),
         ends=False,
     )
 
@@ -419,6 +440,6 @@ def _consult_tool(targets: Iterable[tuple[str, Any]]) -> StructuredTool:
     return _bare_tool(
         CONSULT,
         agent_tools.describe_consult(known),
-        agent_tools.consult_parameters(name for name, _ in known),
+        agent_tools.consult_parameters(known),
         ends=True,
     )

@@ -380,7 +380,7 @@ def _check_handoffs(turn: RoutedTurn, messages: Iterable[Any], state: Any) -> No
     """
     names = turn.program.names
     spoke = {each.name for each in messages if isinstance(each, AIMessage)}
-    if not turn.is_worked and isinstance(state, Mapping):
+    if not turn.is_passed_on and isinstance(state, Mapping):
         spoke.add(state.get("active_agent"))
     held = {names.by_id[each] for each in turn.holder_ids}
     strays = sorted(str(name) for name in spoke - held if name in names.by_id.values())

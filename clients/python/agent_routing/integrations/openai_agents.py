@@ -7,8 +7,9 @@ agents are never changed; each run uses copies.
     run = await routed.run("How much VAT do I owe?", session_id="chat-42", user_id="ana")
     print(run.text)
 
-An agent keeps its own handoffs, and the service is asked before each. An agent without handoffs
-gets transfer_to_agent, for the agents that the registry allows.
+An agent keeps its own handoffs, and the service is asked before each. transfer_to_agent is for all
+other agents that the registry allows: in the program, if the agent has no handoffs of its own, in
+other programs, and people.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final
 
 from agents import (
     Agent,
+    AgentsException,
     FunctionTool,
     FunctionToolResult,
     Handoff,
@@ -94,31 +96,40 @@ class RoutedAgents(RoutedRuns):
     async def _segment(self, segment: Segment) -> Said:
         prepared, options = self._prepared(segment)
         agent, given = await prepared.begin(segment.name)
-        result = await Runner.run(agent, given, **options)
-        while (refused := prepared.refuse_approvals(result)) is not None:
-            result = await Runner.run(agent, refused, **options)
+        try:
+            result = await Runner.run(agent, given, **options)
+            while (following := await prepared.following(result)) is not None:
+                result = await Runner.run(*following, **options)
+        except PassedOn as ended:
+            return Said("", ended.run_data)
         await asyncio.to_thread(prepared.keep, result)
         return _said(result, segment.turn)
 
     def _segment_blocking(self, segment: Segment) -> Said:
         prepared, options = self._prepared(segment)
         agent, given = prepared.begin_blocking(segment.name)
-        result = Runner.run_sync(agent, given, **options)
-        while (refused := prepared.refuse_approvals(result)) is not None:
-            result = Runner.run_sync(agent, refused, **options)
+        try:
+            result = Runner.run_sync(agent, given, **options)
+            while (following := prepared.following_blocking(result)) is not None:
+                result = Runner.run_sync(*following, **options)
+        except PassedOn as ended:
+            return Said("", ended.run_data)
         prepared.keep(result)
         return _said(result, segment.turn)
 
     async def _streamed(self, segment: Segment, came_to: CameTo) -> AsyncIterator[Any]:
         prepared, options = self._prepared(segment)
-        agent, given = await prepared.begin(segment.name)
-        result = Runner.run_streamed(agent, given, **options)
-        async for event in result.stream_events():
-            yield event
-        while (refused := prepared.refuse_approvals(result)) is not None:
-            result = Runner.run_streamed(agent, refused, **options)
-            async for event in result.stream_events():
-                yield event
+        following: tuple[Agent[Any], Any] | None = await prepared.begin(segment.name)
+        result: Any = None
+        try:
+            while following is not None:
+                result = Runner.run_streamed(*following, **options)
+                async for event in result.stream_events():
+                    yield event
+                following = await prepared.following(result)
+        except PassedOn as ended:
+            came_to(Said("", ended.run_data))
+            return
         await asyncio.to_thread(prepared.keep, result)
         came_to(_said(result, segment.turn))
 
@@ -152,6 +163,10 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
                 " keeps, and the model would read each twice; leave it out"
             )
     return dict(options)
+
+
+class PassedOn(AgentsException):
+    """Ends a run after one of the program's own handoffs, to an agent that workers run."""
 
 
 class _Prepared:
@@ -195,7 +210,7 @@ class _Prepared:
                     return loop.run_until_complete(self._resumed(self._take(requests[0])))
                 finally:
                     loop.close()
-        return self.agent(name), self.input(steps.do_blocking(self._client, self._turn.past()))
+        return self.agent(name), self._first_input_blocking()
 
     def _take(self, request_id: str) -> str:
         return taken(self._kept_runs, self._turn.run.session_id, request_id)
@@ -217,7 +232,32 @@ class _Prepared:
             state.reject(waiting, rejection_message=decided.rejection if decided.comment else None)
         return self.agent(state._current_agent.name), state  # noqa: SLF001 - no public way
 
-    def refuse_approvals(self, result: Any) -> Any:
+    async def following(self, result: Any) -> tuple[Agent[Any], Any] | None:
+        """Return the agent and the input of the run that follows a run; None if none does.
+
+        The run continues if it cannot wait for an approval. The target of transfer_to_agent gets a
+        run of its own.
+        """
+        if self._has_moved(result.last_agent.name):
+            return self.agent(self._holder), await self.first_input()
+        return self._refuse_approvals(result)
+
+    def following_blocking(self, result: Any) -> tuple[Agent[Any], Any] | None:
+        """Do as following(), in a thread without an event loop."""
+        if self._has_moved(result.last_agent.name):
+            return self.agent(self._holder), self._first_input_blocking()
+        return self._refuse_approvals(result)
+
+    @property
+    def _holder(self) -> str:
+        """The name of the agent that has the turn."""
+        return self._turn.program.names.by_id[self._turn.holder_id]
+
+    def _has_moved(self, name: str) -> bool:
+        """Tell whether the turn has gone from an agent to another one of the program."""
+        return name != self._holder and not self._turn.is_passed_on
+
+    def _refuse_approvals(self, result: Any) -> tuple[Agent[Any], Any] | None:
         """Return the state with which the run continues if it cannot wait; None if it can."""
         reason = self._turn.no_approval
         if not reason or not result.interruptions or self._refusals >= REFUSALS_MAX:
@@ -226,11 +266,11 @@ class _Prepared:
         state = result.to_state()
         for item in result.interruptions:
             state.reject(item, rejection_message=reason)
-        return state
+        return result.last_agent, state
 
     def keep(self, result: Any) -> None:
         """Keep a run that waits for an approval, and end the turn with it."""
-        if not result.interruptions or self._turn.no_approval:
+        if not result.interruptions or self._turn.no_approval or self._turn.is_passed_on:
             return
         # One decision at a time; the next call is asked about when the run continues.
         waiting = result.interruptions[0]
@@ -245,7 +285,7 @@ class _Prepared:
             original = self._originals[name]
             self._copies[name] = original.clone(
                 instructions=self._instructions(original),
-                tools=[*original.tools, *self._tools(name), *self._passing_on(original)],
+                tools=[*original.tools, *self._tools(original), *self._passing_on(original)],
                 handoffs=[] if self._turn.is_worked else self._handoffs(original),
                 tool_use_behavior=self._tool_use(original),
             )
@@ -253,9 +293,12 @@ class _Prepared:
 
     async def first_input(self) -> list[Any]:
         """Return the input of a run."""
-        return self.input(await steps.do(self._client, self._turn.past()))
+        return self._input(await steps.do(self._client, self._turn.past()))
 
-    def input(self, past: Iterable[tuple[str, str]]) -> list[Any]:
+    def _first_input_blocking(self) -> list[Any]:
+        return self._input(steps.do_blocking(self._client, self._turn.past()))
+
+    def _input(self, past: Iterable[tuple[str, str]]) -> list[Any]:
         """Return an input: past turns, a note about the dispatch, and the user's message."""
         items: list[dict[str, Any]] = [{"role": role, "content": text} for role, text in past]
         if self._turn.note:
@@ -271,13 +314,19 @@ class _Prepared:
             if callable(own):
                 made = own(context, agent)
                 own = await made if inspect.isawaitable(made) else made
-            view = await self.view()
+            view = await self._view()
             return f"{own}\n\n{view.instructions}" if own else view.instructions
 
         return instructions
 
-    def _tools(self, agent_name: str) -> list[FunctionTool]:
-        """Return an agent's ask_user, complete_task and consult_agent."""
+    def _tools(self, original: Agent[Any]) -> list[FunctionTool]:
+        """Return an agent's transfer_to_agent, ask_user, complete_task and consult_agent."""
+        agent_name = original.name
+
+        async def transfer(_context: object, arguments: str) -> str:
+            given = _read(arguments)
+            refusal = await self.move(agent_name, given.get("agent_id", ""), given)
+            return refusal or "handed over"
 
         async def ask(_context: object, arguments: str) -> str:
             return self._turn.ask(agent_name, _read(arguments).get("question", ""))
@@ -293,23 +342,34 @@ class _Prepared:
                 agent_name, given.get("agent_id", ""), given.get("question", "")
             )
 
+        async def offer_transfer(_context: object, _agent: object) -> bool:
+            view = await self._view()
+            # Handoffs of the program's own are the ones that it wants among its agents.
+            targets = view.elsewhere if original.handoffs else view.targets
+            transferring.description = agent_tools.describe_transfer(targets)
+            transferring.params_json_schema = _schema(agent_tools.transfer_parameters(targets))
+            return bool(targets)
+
         async def offer_consult(_context: object, _agent: object) -> bool:
-            view = await self.view()
-            consulting.description = agent_tools.describe_consult(view.targets)
-            consulting.params_json_schema = agent_tools.json_schema(
-                agent_tools.consult_parameters(view.target_names), strict=True
-            )
-            return bool(view.targets) and self._turn.may_consult
+            asked = (await self._view()).consultable
+            consulting.description = agent_tools.describe_consult(asked)
+            consulting.params_json_schema = _schema(agent_tools.consult_parameters(asked))
+            return bool(asked) and self._turn.may_consult
 
         asking = _tool(ASK, agent_tools.ASK_DESCRIPTION, agent_tools.ASK_PARAMETERS, ask)
         completing = _tool(
             COMPLETE, agent_tools.COMPLETE_DESCRIPTION, agent_tools.COMPLETE_PARAMETERS, complete
         )
+        # What can be reached is known at the call of the model: the SDK then asks is_enabled.
+        transferring = _tool(
+            TRANSFER, agent_tools.NO_TARGETS, agent_tools.transfer_parameters(()), transfer
+        )
+        transferring.is_enabled = offer_transfer
         consulting = _tool(
             CONSULT, agent_tools.NO_CONSULT, agent_tools.consult_parameters(()), consult
         )
         consulting.is_enabled = offer_consult
-        return [asking, completing, consulting]
+        return [asking, completing, transferring, consulting]
 
     def _tool_use(self, original: Agent[Any]) -> Callable[..., Any]:
         """Return what ends a run: ask_user and complete_task, otherwise the agent's own setting."""
@@ -317,7 +377,8 @@ class _Prepared:
         async def final_output(
             context: RunContextWrapper[Any], results: list[FunctionToolResult]
         ) -> ToolsToFinalOutputResult:
-            if self._turn.is_ended and any(result.tool.name in self.ending for result in results):
+            is_over = self._turn.is_ended or self._has_moved(original.name)
+            if is_over and any(result.tool.name in self.ending for result in results):
                 return ToolsToFinalOutputResult(
                     is_final_output=True, final_output=self._turn.tool_text
                 )
@@ -340,10 +401,8 @@ class _Prepared:
         return final_output
 
     def _handoffs(self, original: Agent[Any]) -> list[Any]:
-        """Return the agent's own handoffs, tracked, or transfer_to_agent if it has none."""
+        """Return the agent's own handoffs, tracked."""
         own = [each if isinstance(each, Handoff) else handoff(each) for each in original.handoffs]
-        if not own:
-            return [_Transfer(self, original.name)]
         return [_Tracked(self, original.name, each) for each in own]
 
     def _passing_on(self, original: Agent[Any]) -> list[FunctionTool]:
@@ -366,12 +425,9 @@ class _Prepared:
             if callable(enabled):
                 made = enabled(context, agent)
                 enabled = await made if inspect.isawaitable(made) else made
-            # transfer_to_agent has the targets of this moment.
-            tool.description = given.tool_description
-            tool.params_json_schema = given.input_json_schema
             return bool(enabled)
 
-        tool = FunctionTool(
+        return FunctionTool(
             name=given.tool_name,
             description=given.tool_description,
             params_json_schema=given.input_json_schema,
@@ -379,22 +435,25 @@ class _Prepared:
             strict_json_schema=given.strict_json_schema,
             is_enabled=offered,
         )
-        return tool
 
-    async def move(
-        self, from_name: str, to_name: str, given: Mapping[str, str]
-    ) -> tuple[Agent[Any], str | None]:
-        """Hand over; return the agent that continues, and the text for the model if refused."""
+    async def move(self, from_name: str, to_name: str, given: Mapping[str, str]) -> str | None:
+        """Hand over; return None, or the text for the model if it is refused."""
         words = {key: given.get(key, "") for key in ("reason", "context", "message", "mode")}
-        refusal = await steps.do(
+        return await steps.do(
             self._client, self._turn.hand_over(to_name, from_name=from_name, **words)
         )
-        if refusal is not None:
-            return self.agent(from_name), refusal
-        name = self._turn.program.names.by_id[self._turn.holder_id]
-        return self.agent(name), None
 
-    async def view(self) -> AgentView:
+    def agent_now(self) -> Agent[Any]:
+        """Return the agent that continues after a handoff of the program's own.
+
+        Raises PassedOn if it is no agent of this run. In a worker handoffs are tools, and end the
+        run as such.
+        """
+        if self._turn.is_passed_on and not self._turn.is_worked:
+            raise PassedOn
+        return self.agent(self._holder)
+
+    async def _view(self) -> AgentView:
         """Return what the agent that holds the turn sees."""
         return await steps.do(self._client, self._turn.view())
 
@@ -427,12 +486,12 @@ class _Tracked(Handoff[Any, Any]):
 
     async def _invoke(self, context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
         # Ask first: the handoff's own side effects must happen only if it is allowed.
-        agent, self._refusal = await self._prepared.move(
+        self._refusal = await self._prepared.move(
             self._from_name, self._own.agent_name, _read(arguments)
         )
         if self._refusal is None:
             await self._own.on_invoke_handoff(context, arguments)
-        return agent
+        return self._prepared.agent_now()
 
     async def _input(self, data: HandoffInputData) -> HandoffInputData:
         if self._refusal is not None:
@@ -441,50 +500,6 @@ class _Tracked(Handoff[Any, Any]):
             filtered = self._own.input_filter(data)
             return await filtered if inspect.isawaitable(filtered) else filtered
         return await self._prepared.input_after(data)
-
-    def get_transfer_message(self, agent: Any) -> str:
-        """Return the text for the model: that the handoff happened, or why it did not."""
-        return self._refusal or super().get_transfer_message(agent)
-
-
-class _Transfer(Handoff[Any, Any]):
-    """transfer_to_agent: one tool for all agents to which an agent may hand over."""
-
-    def __init__(self, prepared: _Prepared, from_name: str) -> None:
-        super().__init__(
-            tool_name=TRANSFER,
-            tool_description=agent_tools.NO_TARGETS,
-            input_json_schema=agent_tools.json_schema(
-                agent_tools.transfer_parameters(()), strict=True
-            ),
-            on_invoke_handoff=self._invoke,
-            agent_name="",
-            input_filter=self._input,
-            nest_handoff_history=False,
-            is_enabled=self._offer,
-        )
-        self._prepared = prepared
-        self._from_name = from_name
-        self._refusal: str | None = None
-
-    async def _offer(self, _context: RunContextWrapper[Any], _agent: object) -> bool:
-        """Update the possible targets. The SDK calls this before each call of the model."""
-        view = await self._prepared.view()
-        self.tool_description = agent_tools.describe_transfer(view.targets)
-        self.input_json_schema = agent_tools.json_schema(
-            agent_tools.transfer_parameters(view.target_names), strict=True
-        )
-        return bool(view.targets)
-
-    async def _invoke(self, _context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
-        given = _read(arguments)
-        agent, self._refusal = await self._prepared.move(
-            self._from_name, given.get("agent_id", ""), given
-        )
-        return agent
-
-    async def _input(self, data: HandoffInputData) -> HandoffInputData:
-        return data if self._refusal is not None else await self._prepared.input_after(data)
 
     def get_transfer_message(self, agent: Any) -> str:
         """Return the text for the model: that the handoff happened, or why it did not."""
@@ -500,9 +515,13 @@ def _tool(
     return FunctionTool(
         name=name,
         description=description,
-        params_json_schema=agent_tools.json_schema(parameters, strict=True),
+        params_json_schema=_schema(parameters),
         on_invoke_tool=invoke,
     )
+
+
+def _schema(parameters: Iterable[agent_tools.Parameter]) -> dict[str, Any]:
+    return agent_tools.json_schema(parameters, strict=True)
 
 
 class RecordedSteps(RunHooks[Any]):
@@ -518,9 +537,11 @@ class RecordedSteps(RunHooks[Any]):
         """Pass on."""
         await self._own.on_llm_start(*given, **named)
 
-    async def on_llm_end(self, *given: Any, **named: Any) -> None:
-        """Pass on."""
-        await self._own.on_llm_end(*given, **named)
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        """Note what the model wrote, which may come next to a transfer."""
+        texts = (ItemHelpers.extract_text(item) for item in response.output)
+        self._turn.wrote(agent.name, "\n\n".join(filter(None, texts)))
+        await self._own.on_llm_end(context, agent, response)
 
     async def on_agent_start(self, *given: Any, **named: Any) -> None:
         """Pass on."""

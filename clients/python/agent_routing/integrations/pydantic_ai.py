@@ -202,7 +202,7 @@ class RoutedAgents(RoutedRuns):
             "capabilities": [
                 *(options.get("capabilities") or ()),
                 ReinjectSystemPrompt(),
-                _RecordedSteps(turn),
+                _RecordedSteps(turn, name),
             ],
         }
 
@@ -234,11 +234,11 @@ class RoutedAgents(RoutedRuns):
         ]
         if view.targets:
             described = agent_tools.describe_transfer(view.targets)
-            parameters = agent_tools.transfer_parameters(view.target_names)
+            parameters = agent_tools.transfer_parameters(view.targets)
             rows.append((transfer, TRANSFER, described, parameters))
-        if view.targets and turn.may_consult:
-            described = agent_tools.describe_consult(view.targets)
-            parameters = agent_tools.consult_parameters(view.target_names)
+        if view.consultable and turn.may_consult:
+            described = agent_tools.describe_consult(view.consultable)
+            parameters = agent_tools.consult_parameters(view.consultable)
             rows.append((consult, CONSULT, described, parameters))
         return FunctionToolset(
             [
@@ -275,14 +275,16 @@ def _runnable(
 
 @dataclass
 class _RecordedSteps(AbstractCapability[Any]):
-    """Records a run's tool calls as steps of the turn."""
+    """Records a run's tool calls as steps of the turn, and what the model wrote next to them."""
 
     turn: RoutedTurn
+    name: str
 
     async def wrap_tool_execute(
-        self, _ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any, **_given: Any
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any, **_given: Any
     ) -> Any:
         """Execute a call, and record it if the tool gave a result."""
+        self.turn.wrote(self.name, _last_text(ctx.messages))
         began = datetime.now(UTC)
         result = await handler(args)
         if tool_def.name not in _OWN_TOOLS:
@@ -393,18 +395,23 @@ def _history(past: Iterable[tuple[str, str]], note: str) -> list[ModelMessage]:
     return messages
 
 
+def _last_text(messages: Iterable[ModelMessage]) -> str:
+    """Return the text of the model's newest answer."""
+    answers = [each for each in messages if isinstance(each, ModelResponse)]
+    parts = (part for each in answers[-1:] for part in each.parts)
+    return "".join(part.content for part in parts if isinstance(part, TextPart))
+
+
 def _said(result: AgentRunResult[Any], turn: RoutedTurn) -> Said:
     """Return the result of a run, and give the turn the images and files that the model made."""
-    last: list[str] = []
     for message in result.new_messages():
         if isinstance(message, ModelResponse):
-            last = [part.content for part in message.parts if isinstance(part, TextPart)]
             for part in message.parts:
                 if isinstance(part, FilePart):
                     made = part.content
                     turn.report.add_item(content.data_item(made.data, made.media_type))
     output = result.output
     if turn.is_ended or isinstance(output, DeferredToolRequests):
-        return Said("".join(last), result)
+        return Said(_last_text(result.new_messages()), result)
     # Output functions and validators may have made another text than the model's.
     return Said(output if isinstance(output, str) else agent_tools.as_text(output), result)

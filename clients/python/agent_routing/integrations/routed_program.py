@@ -154,19 +154,17 @@ class RoutedProgram:
         """Return the program's agents as last known, with their names in the program."""
         if self._listed is None:
             return [(name, Agent(agent_id=id_)) for id_, name in self.names.by_id.items()]
-        return self.of_this_program(
+        return self.with_names(
             agent
             for agent in self._listed.agents
-            if agent.enabled and agent.kind != AGENT_KIND_SYSTEM
+            if agent.enabled
+            and agent.kind != AGENT_KIND_SYSTEM
+            and self.names.name(agent.agent_id) is not None
         )
 
-    def of_this_program(self, agents: Iterable[Agent]) -> list[tuple[str, Agent]]:
-        """Return the agents that belong to the program, with their names in the program."""
-        return [
-            (name, agent)
-            for agent in agents
-            if (name := self.names.name(agent.agent_id)) is not None
-        ]
+    def with_names(self, agents: Iterable[Agent]) -> list[tuple[str, Agent]]:
+        """Return agents with their names in the program, or their ids if they are not in it."""
+        return [(self.names.name(agent.agent_id) or agent.agent_id, agent) for agent in agents]
 
     def noticed_version(self, registry_version: str) -> None:
         """Read the registry again before the next message if its version is another."""
@@ -236,7 +234,9 @@ class RoutedProgram:
             is_given = False
             turn = RoutedTurn(self, run, following, fields, options or {}, is_local=is_local)
             following = yield from self._answered(run, turn)
-            if following is not None and following.handoff.message:
+            # A turn that was moved keeps its id, and its message was shown with the move.
+            is_new = following is not None and following.request_id != turn.key
+            if following is not None and is_new and following.handoff.message:
                 giver = getattr(following.handoff, "from").agent_id
                 run.shown.append(Shown(giver, following.handoff.message))
         return run

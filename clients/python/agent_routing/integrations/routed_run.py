@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from agent_routing.errors import RoutingError
 from agent_routing.integrations.approvals import Approval
@@ -30,11 +30,12 @@ class RoutedRun:
 
     session_id: the session, given or generated. shown: the texts for the user, in order. agent_id:
     the agent that answered last; empty if none did. reason: why the message went to the first
-    agent, such as "STICKY". next: the dispatch to an agent of another program, if there is one:
-    pass it on. approval: what the run waits for, if an agent needs an approval. suggestion: the
-    agent switch offered to the user, if there is one. items: what agents answered besides text.
-    answers: the service's response to each answer. results: what the framework returned for each
-    of its runs. degraded: whether anything was decided without the service; error then says why.
+    agent, such as "STICKY". next: the dispatch with which the run ended, if its agent runs
+    elsewhere: pass it on to its program; workers and people have it already (delivery INBOX).
+    approval: what the run waits for, if an agent needs an approval. suggestion: the agent switch
+    offered to the user, if there is one. items: what agents answered besides text. answers: the
+    service's response to each answer. results: what the framework returned for each of its runs.
+    degraded: whether anything was decided without the service; error then says why.
     """
 
     session_id: str = ""
@@ -61,20 +62,23 @@ class RoutedRun:
         return bool(self.answers) and self.answers[-1].locked
 
 
+Targets: TypeAlias = tuple[tuple[str, Agent], ...]
+"""Agents, each with the name by which a model names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentView:
     """What an agent sees at the moment.
 
-    targets: the agents to which it may hand over, each with its name in the program.
+    targets: the agents and people to which it may hand over, each with its name in the program, or
+    its id if it is not in the program. elsewhere: those of them that are not in the program.
+    consultable: those that it may consult.
     """
 
     instructions: str
-    targets: tuple[tuple[str, Agent], ...]
-
-    @property
-    def target_names(self) -> tuple[str, ...]:
-        """The names from which transfer_to_agent chooses."""
-        return tuple(name for name, _ in self.targets)
+    targets: Targets
+    elsewhere: Targets
+    consultable: Targets
 
 
 @dataclass(frozen=True, slots=True)

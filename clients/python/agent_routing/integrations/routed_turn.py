@@ -31,7 +31,9 @@ from agent_routing.integrations.routed_run import AgentView, RoutedRun, Shown
 from agent_routing.integrations.steps import Await, Call, Calls
 from agent_routing.integrations.turn_report import TurnReport
 from agent_routing.outcomes import Answer, Outcome
-from agent_routing.v1.dispatch_pb2 import DECISION_APPROVE, Dispatch
+from agent_routing.v1.agent_pb2 import Agent
+from agent_routing.v1.dispatch_pb2 import DECISION_APPROVE, DELIVERY_INBOX, Dispatch
+from agent_routing.v1.handoff_pb2 import Handoff
 from agent_routing.v1.route_reason_pb2 import ROUTE_REASON_AWAITING_APPROVAL
 from agent_routing.v1.routing_service_pb2 import (
     ApprovalNeededOutcome,
@@ -39,6 +41,7 @@ from agent_routing.v1.routing_service_pb2 import (
     HandoffOutcome,
     ListAgentsResponse,
     ListTurnsResponse,
+    StatusResponse,
 )
 from agent_routing.v1.task_pb2 import TASK_STATUS_PAUSED
 from agent_routing.v1.turn_pb2 import Turn
@@ -89,9 +92,12 @@ class RoutedTurn:
         self._is_local = is_local
         self._worker_turn = worker_turn
         self.report = TurnReport(None if worker_turn is None else worker_turn.reports.step)
-        # The answer to a handoff that a worker's turn ended with.
+        # The answer to a handoff that ended the turn here: its target runs elsewhere.
         self._passed_on: CompleteTurnResponse | None = None
-        self._is_passing_on = False
+        # The open turn, after it was moved to an agent whose turns wait in an inbox.
+        self._moved_away: Dispatch | None = None
+        self._is_moving = False
+        self._written = ("", "")
         # Whether the outcome was refused: the agent runs again, and reads why.
         self.is_refused = False
         self._outcome: Outcome | None = None
@@ -105,8 +111,16 @@ class RoutedTurn:
 
     @property
     def is_worked(self) -> bool:
-        """Whether a worker runs the agent: then a handoff ends the run."""
+        """Whether a worker runs the agent: then every handoff ends the run."""
         return self._worker_turn is not None
+
+    @property
+    def is_passed_on(self) -> bool:
+        """Whether a handoff ended the run: its target is no agent of this run.
+
+        It is an agent of another program, people, or one that workers run.
+        """
+        return self._passed_on is not None or self._moved_away is not None
 
     @property
     def user_text(self) -> str:
@@ -159,6 +173,10 @@ class RoutedTurn:
         """The text for the user from the tool that ended the turn."""
         return self._tool_text
 
+    def wrote(self, name: str, text: str) -> None:
+        """Note the text of a model's newest answer: next to a transfer it is for the user."""
+        self._written = (name, text)
+
     def ask(self, from_name: str, question: str) -> str:
         """End the turn with a question; return the tool's result for the model."""
         if not self._is_holder(from_name):
@@ -194,8 +212,10 @@ class RoutedTurn:
     def need_approval(self, prompt: str, tool: str, given: object = "") -> None:
         """End the turn with a request for approval. tool, given: what is to be approved.
 
-        Call it only if no_approval is empty.
+        Call it only if no_approval is empty. A turn that was passed on has its outcome already.
         """
+        if self.is_passed_on:
+            return
         cut = agent_tools.cut(prompt.replace("\0", "").strip(), agent_tools.MESSAGE_BYTES_MAX)
         self._outcome = outcomes.approval_needed(cut or "approve?")
         self.report.add_step(tool, APPROVAL_STEP, given)
@@ -228,7 +248,7 @@ class RoutedTurn:
 
         A model may call a tool together with a transfer, and frameworks then execute both.
         """
-        if self._passed_on is not None:
+        if self.is_passed_on:
             return False
         return not name or self.program.names.agent_id(name) == self.holder_id
 
@@ -249,7 +269,7 @@ class RoutedTurn:
                 listed: ListAgentsResponse = yield Call(
                     "list_agents", {**asked, "from_agent_id": holder_id}
                 )
-                targets = self.program.of_this_program(listed.agents)
+                targets = self.program.with_names(listed.agents)
                 self.program.noticed_version(listed.registry_version)
                 kept = self.program.memory.instructions(
                     self._who["session_id"], holder_id, listed.registry_version, self._locale
@@ -266,7 +286,12 @@ class RoutedTurn:
             except AWAY as error:
                 self._degrade(error)
         parts = (part for part in (instructions.strip(), agent_tools.TOOLS_NOTE) if part)
-        view = AgentView("\n\n".join(parts), tuple(targets))
+        by_id = self.program.names.by_id
+        elsewhere = tuple(each for each in targets if each[1].agent_id not in by_id)
+        here = tuple(each for each in targets if each[1].agent_id in by_id)
+        # The answer of an agent elsewhere comes back to a worker, and not to this run.
+        consultable = tuple(targets) if self.is_worked else here
+        view = AgentView("\n\n".join(parts), tuple(targets), elsewhere, consultable)
         self._views[holder_id] = view
         return view
 
@@ -287,20 +312,54 @@ class RoutedTurn:
         message: str = "",
         mode: str = "",
     ) -> Calls[str | None]:
-        """Move the turn to another agent.
+        """Hand the turn over to another agent.
 
-        Returns None, or if the handoff is refused the text for the model. While the service is
-        away the handoff happens all the same, and the run is degraded.
+        Returns None, or if the handoff is refused the text for the model. An agent of this program
+        goes on in the same run. Any other target, and in a worker every one, ends the run: see
+        is_passed_on. While the service is away a handoff within the program happens all the same,
+        and the run is degraded.
         """
-        names = self.program.names
-        target_id = names.agent_id(to_name) or ""
-        if names.name(target_id) is None:
-            known = ", ".join(name for name, _ in self.program.agents_here())
+        target_id = yield from self._target(to_name)
+        if target_id is None:
+            known = ", ".join(name for name, _ in (yield from self.view()).targets)
             return agent_tools.describe_refusal(f'no agent "{to_name}" is here; there are {known}')
+        # A model may call two transfers at once, and frameworks then execute both at once.
+        if self.is_passed_on:
+            return agent_tools.TOO_LATE
+        if self._is_moving:
+            return agent_tools.ONE_TRANSFER
+        names = self.program.names
         giver_id = names.agent_id(from_name) or self.holder_id
-        if self.is_worked:
-            given = {"reason": reason, "context": context, "message": message, "mode": mode}
-            return (yield from self._pass_on(target_id, given))
+        given = {
+            "reason": agent_tools.cut(reason, agent_tools.REASON_BYTES_MAX),
+            "context": _context(context),
+            "mode": "INTERLUDE" if mode.lower() == "interlude" else None,
+        }
+        self._is_moving = True
+        try:
+            if self.is_worked or names.name(target_id) is None:
+                refusal = yield from self._pass_on(giver_id, target_id, message, given)
+            else:
+                refusal = yield from self._move(giver_id, target_id, message, given)
+        finally:
+            self._is_moving = False
+        return refusal
+
+    def _target(self, name: str) -> Calls[str | None]:
+        """Return the id of a handoff's target by what a model wrote; None if there is none."""
+        names = self.program.names
+        if (known := names.agent_id(name)) is not None:
+            # Without the service, only agents of this program can go on.
+            return known if names.name(known) is not None or not self._is_local else None
+        view: AgentView = yield from self.view()
+        return next((agent.agent_id for each, agent in view.targets if each == name), None)
+
+    def _move(
+        self, giver_id: str, target_id: str, message: str, given: Mapping[str, Any]
+    ) -> Calls[str | None]:
+        """Move the open turn to an agent of this program."""
+        # What the model wrote next to the transfer has no field of its own here.
+        shown = _joined(self._beside(giver_id), message)
         if self._is_local:
             self.program.memory.moved_away(self.run.session_id, target_id)
         else:
@@ -309,57 +368,81 @@ class RoutedTurn:
                     "set_active_agent",
                     {
                         **self._who,
+                        **given,
                         "agent_id": target_id,
                         "turn_request_id": self.dispatch.request_id,
                         "from_agent_id": giver_id,
-                        "reason": agent_tools.cut(reason, agent_tools.REASON_BYTES_MAX),
-                        "context": _context(context),
-                        "message": agent_tools.cut(message, agent_tools.MESSAGE_BYTES_MAX),
-                        "mode": "INTERLUDE" if mode.lower() == "interlude" else None,
+                        "message": agent_tools.cut(shown, agent_tools.MESSAGE_BYTES_MAX),
                     },
                 )
+                yield from self._see_delivery(target_id)
             except _REFUSED as refused:
                 return agent_tools.describe_refusal(refused.message)
             except AWAY as error:
                 self._degrade(error)
                 self.program.memory.moved_away(self.run.session_id, target_id)
         self._outcome, self._tool_text = None, ""
-        self.holder_id = target_id
+        if shown:
+            self.run.shown.append(Shown(giver_id, shown))
         self.holder_ids.add(target_id)
-        self.note = agent_tools.note_of_handoff(
-            names.by_id.get(giver_id, giver_id), reason, context
-        )
-        if message:
-            self.run.shown.append(Shown(giver_id, message))
+        if self._moved_away is not None:
+            self._outcome = outcomes.handoff(target_id)
+            return None
+        self.holder_id = target_id
+        handoff = Handoff(to=Agent(agent_id=target_id), reason=given["reason"])
+        getattr(handoff, "from").agent_id = giver_id
+        if given["context"] is not None:
+            handoff.context.update(given["context"])
+        self.note = agent_tools.note_of_handoff(handoff, self.program.names.by_id)
         return None
 
-    def _pass_on(self, target_id: str, given: Mapping[str, str]) -> Calls[str | None]:
-        """End a worker's turn with a handoff. Returns the text for the model if it is refused."""
-        # A model may call two transfers at once, and frameworks then execute both at once.
-        if self._passed_on is not None or self._is_passing_on:
+    def _see_delivery(self, target_id: str) -> Calls[None]:
+        """Leave a turn that was moved to an agent with an inbox: that agent's workers have it."""
+        status: StatusResponse = yield Call("status", self._who)
+        for moved in status.open_requests:
+            if (
+                moved.request_id == self.dispatch.request_id
+                and moved.agent.agent_id == target_id
+                and moved.delivery == DELIVERY_INBOX
+            ):
+                self._moved_away = moved
+
+    def _pass_on(
+        self, giver_id: str, target_id: str, message: str, given: Mapping[str, Any]
+    ) -> Calls[str | None]:
+        """End the turn with a handoff to an agent that runs elsewhere."""
+        if giver_id != self.holder_id:
             return agent_tools.TOO_LATE
         outcome = outcomes.handoff(
-            target_id,
-            reason=agent_tools.cut(given["reason"], agent_tools.REASON_BYTES_MAX),
-            context=_context(given["context"]),
-            message=agent_tools.cut(given["message"], agent_tools.MESSAGE_BYTES_MAX),
-            mode="INTERLUDE" if given["mode"].lower() == "interlude" else None,
+            target_id, message=agent_tools.cut(message, agent_tools.MESSAGE_BYTES_MAX), **given
         )
-        self._is_passing_on = True
+        text = agent_tools.cut(self._beside(giver_id), agent_tools.TEXT_BYTES_MAX)
         try:
-            self._passed_on = yield from self._complete(outcome, "")
+            self._passed_on = yield from self._complete(outcome, text)
         except (LeaseLost, RequestNotOpen):
             raise
         except _REFUSED as refused:
             return agent_tools.describe_refusal(refused.message)
-        finally:
-            self._is_passing_on = False
+        except AWAY as error:
+            if self.is_worked:
+                raise
+            self._degrade(error)
+            return agent_tools.describe_refusal("at the moment no other program can be reached")
         self._outcome, self._tool_text = outcome, ""
         return None
 
+    def _beside(self, giver_id: str) -> str:
+        """Return what the model of an agent wrote next to its transfer."""
+        name, text = self._written
+        writer_id = self.program.names.agent_id(name) if name else self.holder_id
+        return text.strip() if writer_id == giver_id else ""
+
     def finish(self, text: str) -> Calls[Dispatch | None]:
         """Report the answer; return the next dispatch of the message, or None."""
-        whole = _joined(text, self._tool_text)
+        if self._moved_away is not None:
+            self.run.agent_id = self.holder_id
+            return self._moved_away
+        whole = self._beside(self.holder_id) if self._passed_on else _joined(text, self._tool_text)
         sent = agent_tools.cut(whole, agent_tools.TEXT_BYTES_MAX)
         answer = self._passed_on
         if answer is None and not self._is_local:
@@ -431,7 +514,7 @@ class RoutedTurn:
 
     def fail(self, error: Exception) -> Calls[None]:
         """Report that the run failed. Raises nothing, so that the run's own error is raised."""
-        if self._is_local:
+        if self._is_local or self.is_passed_on:
             return
         try:
             # The error's message may have text that users wrote.
