@@ -6,16 +6,28 @@ import { tool } from "@langchain/core/tools";
 import {
   Command,
   END,
+  getConfig,
   isGraphInterrupt,
   type LangGraphRunnableConfig,
   Send,
 } from "@langchain/langgraph";
 import { ToolNode } from "@langchain/langgraph/prebuilt";
+import { describeAgents, type TransferTarget } from "./graphNotes.js";
 import { OpenTurn, TURN } from "./graphTurn.js";
 import { complete, followUp, type Outcome } from "./outcomes.js";
 
 /** Tools whose calls are the turn's outcome, and not among its steps. */
-const ENDING_TOOLS: ReadonlySet<string> = new Set(["ask_user", "complete_task", "consult_agent"]);
+const ENDING_TOOLS: ReadonlySet<string> = new Set([
+  ...["transfer_to_agent", "ask_user", "complete_task", "consult_agent"],
+]);
+
+const TRANSFER =
+  "Hands the conversation over to another agent, or to people. Your instructions say which of them " +
+  "you may hand over to now.";
+
+const CONSULT =
+  "Asks another agent a question. You keep the conversation: your turn pauses, and you continue with " +
+  "the answer.";
 
 /** What a model reads whose call would wait in one task with others. */
 const SHARED_TASK =
@@ -40,7 +52,12 @@ export class RoutedToolNode extends ToolNode {
         if (alone || !isGraphInterrupt(error)) throw error;
         return refused(call, SHARED_TASK);
       }
-      if (targetOf(done) === undefined && !ENDING_TOOLS.has(call.name)) {
+      const isOwn = ENDING_TOOLS.has(call.name);
+      // With wrong arguments it has ended nothing: the model reads why.
+      if (isOwn && done instanceof ToolMessage && done.status === "error") {
+        return refused(call, done.text);
+      }
+      if (targetOf(done) === undefined && !isOwn) {
         turn.step(call.name, call.args, done instanceof ToolMessage ? done.text : "");
       }
       return done;
@@ -49,27 +66,72 @@ export class RoutedToolNode extends ToolNode {
     const result = await (calls ? calls.once(call.id ?? call.name, call.name, run) : run());
     const target = targetOf(result);
     if (target === undefined) return result;
-    const refusal = await turn.handOver(target, speakerOf(state), call.args);
-    if (refusal !== undefined) return refused(call, refusal);
-    if (turn.worker === undefined) return result;
-    // The run ends: the target's worker has its own.
-    const { update } = result as Command;
-    return new Command({ goto: END, graph: Command.PARENT, ...(update && { update }) });
+    const asked = answerOf(state);
+    const given = await turn.handOver(target, asked?.name ?? "", call.args, asked?.text ?? "");
+    if ("refusal" in given) return refused(call, given.refusal);
+    return await handedOver(
+      turn,
+      [call, ...othersOf(asked, call)],
+      result as Command,
+      given.note,
+      config,
+    );
   }
 }
 
-/** The fields of listAgents() that a transfer tool shows to the model. */
-export interface TransferTarget {
-  agentId: string;
-  description: string;
+/**
+ * Returns what follows an accepted handoff: the target goes on in the graph, with its instructions
+ * and what it has to know; if it runs elsewhere, the run ends.
+ */
+async function handedOver(
+  turn: OpenTurn,
+  [call, ...others]: readonly [ToolCall, ...ToolCall[]],
+  { update: given }: Command,
+  note: string,
+  config: LangGraphRunnableConfig,
+): Promise<ToolMessage | Command> {
+  const done = resultOf(call, `Handed over.\n${note}`);
+  if (turn.isPassedOn && !isNested(config)) return done;
+  // LangGraph drops the results of the other calls, and providers want one for each.
+  const results = [done, ...others.map((each) => resultOf(each, "its result is not known here"))];
+  const goto = turn.isPassedOn ? END : (turn.agents.nodeOf(turn.holderId) ?? turn.holderId);
+  const added = turn.isPassedOn ? [] : await turn.instructions();
+  let update: Command["update"];
+  if (Array.isArray(given)) {
+    update = [...given, ["messages", [...results, ...added]]] as Command["update"];
+  } else {
+    const { activeAgent: _, ...rest } = (given ?? {}) as Record<string, unknown>;
+    const messages = ((rest.messages ?? []) as BaseMessage[]).filter(
+      (each) => !(each instanceof ToolMessage && each.tool_call_id === call.id),
+    );
+    update = { ...rest, messages: [...messages, ...results, ...added] };
+    if (!turn.isPassedOn) update = { ...update, activeAgent: goto };
+  }
+  return new Command({ goto, graph: Command.PARENT, ...(update && { update }) });
+}
+
+/** Returns the calls next to one in a model's answer. */
+function othersOf(answer: AIMessage | undefined, call: ToolCall): ToolCall[] {
+  return (answer?.tool_calls ?? []).filter(({ id }) => id !== call.id);
+}
+
+function resultOf({ name, id }: ToolCall, content: string): ToolMessage {
+  return new ToolMessage({ content, name, tool_call_id: id ?? "" });
+}
+
+/** Whether a graph is around the one of the agent: then a handoff can end its run. */
+function isNested({ configurable }: LangGraphRunnableConfig): boolean {
+  return String(configurable?.checkpoint_ns ?? "").includes("|");
 }
 
 /**
- * Returns the tool transfer_to_agent. targets: agents to describe to the model, such as those of
- * `client.listAgents({ fromAgentId })`; the node of a target has its id.
+ * Returns the tool transfer_to_agent, for the graph's own agents, those of other programs and people.
+ *
+ * targets: agents to describe in the tool; by default those of the registry, as they are when the
+ * model first gets the tool. Whom an agent may reach now, for this user, is in its instructions.
  */
-export function transferToAgent(targets: readonly TransferTarget[] = []) {
-  return tool(
+export function transferToAgent(targets?: readonly TransferTarget[]) {
+  const transfer = tool(
     (given: unknown, runtime) => {
       const { agent_id: agentId } = given as { agent_id: string };
       const { state, toolCallId } = runtime as {
@@ -89,17 +151,32 @@ export function transferToAgent(targets: readonly TransferTarget[] = []) {
     },
     {
       name: "transfer_to_agent",
-      description: `Hand the conversation over to another agent, for good.${described(targets)}`,
+      description: TRANSFER,
       schema: {
         type: "object",
         properties: {
           agent_id: { type: "string", description: "The agent to hand over to." },
           reason: { type: "string", description: "Why, in one sentence, for that agent." },
+          context: {
+            description: "What the other agent needs to know: fields, or a text.",
+            anyOf: [{ type: "object", additionalProperties: true }, { type: "string" }],
+          },
+          message: { type: "string", description: "Text for the user about the handoff." },
+          mode: {
+            type: "string",
+            enum: ["", "interlude"],
+            description:
+              "interlude: you get the conversation back when the other agent is done. Otherwise " +
+              "leave it out.",
+          },
         },
         required: ["agent_id"],
       },
+      // Its result ends the run of an agent that is the whole graph. A refusal has no name.
+      returnDirect: true,
     },
   );
+  return describedBy(transfer, TRANSFER, targets);
 }
 
 /** Returns the tool ask_user: its question is the answer, and the agent gets the next message. */
@@ -129,8 +206,8 @@ export function completeTask() {
  * Returns the tool consult_agent: the turn pauses, and the agent continues with the other agent's
  * answer, which the user does not see. targets: as for transferToAgent().
  */
-export function consultAgent(targets: readonly TransferTarget[] = []) {
-  return tool(
+export function consultAgent(targets?: readonly TransferTarget[]) {
+  const consult = tool(
     (given: unknown, runtime) => {
       const { agent_id: agentId, question } = given as { agent_id: string; question: string };
       const turn = turnOf(runtime);
@@ -139,9 +216,7 @@ export function consultAgent(targets: readonly TransferTarget[] = []) {
     },
     {
       name: "consult_agent",
-      description:
-        "Ask another agent a question. You keep the conversation: your turn pauses, and you " +
-        `continue with the answer.${described(targets)}`,
+      description: CONSULT,
       schema: {
         type: "object",
         properties: {
@@ -153,6 +228,7 @@ export function consultAgent(targets: readonly TransferTarget[] = []) {
       returnDirect: true,
     },
   );
+  return describedBy(consult, CONSULT, targets);
 }
 
 function ending(
@@ -181,8 +257,27 @@ function ending(
   );
 }
 
-function described(targets: readonly TransferTarget[]): string {
-  return targets.map(({ agentId, description }) => `\n${agentId}: ${description}`).join("");
+/** Gives a tool a description that lists agents: the given ones, or the registry's. */
+function describedBy<T extends { description: string }>(
+  made: T,
+  description: string,
+  targets: readonly TransferTarget[] | undefined,
+): T {
+  const get = () => {
+    const turn = currentTurn();
+    const agents = turn?.agents;
+    const others = agents?.all.filter(({ agentId }) => agentId !== turn?.holderId);
+    const listed = targets ?? others ?? [];
+    return description + describeAgents(listed, (id) => agents?.nameOf(id) ?? id);
+  };
+  return Object.defineProperty(made, "description", { get, enumerable: true, configurable: true });
+}
+
+/** Returns the turn of this run of a graph; undefined outside a routed run. */
+function currentTurn(): OpenTurn | undefined {
+  const config: LangGraphRunnableConfig | undefined = getConfig();
+  const turn: unknown = config?.configurable?.[TURN];
+  return turn instanceof OpenTurn ? turn : undefined;
 }
 
 /** Returns the turn of a tool's run; undefined outside a routed run. */
@@ -193,8 +288,8 @@ function turnOf(runtime: unknown): OpenTurn | undefined {
 }
 
 /** Returns what a model reads in the place of a tool's result. */
-function refused({ name, id }: ToolCall, content: string): ToolMessage {
-  return new ToolMessage({ content, name, tool_call_id: id ?? "", status: "error" });
+function refused({ id }: ToolCall, content: string): ToolMessage {
+  return new ToolMessage({ content, tool_call_id: id ?? "", status: "error" });
 }
 
 /**
@@ -205,9 +300,7 @@ function refused({ name, id }: ToolCall, content: string): ToolMessage {
 function isAlone(config: LangGraphRunnableConfig, state: unknown): boolean {
   const path: unknown = config.metadata?.langgraph_path;
   if (Array.isArray(path) && path[0] === "__pregel_push") return true;
-  const messages = (state as { messages?: BaseMessage[] } | undefined)?.messages ?? [];
-  const last = messages.findLast((each) => each instanceof AIMessage);
-  return last?.tool_calls?.length === 1;
+  return answerOf(state)?.tool_calls?.length === 1;
 }
 
 /** Returns the node to which a tool's result hands over; undefined if it is not a handoff. */
@@ -218,8 +311,8 @@ function targetOf(result: unknown): string | undefined {
   return goto instanceof Send ? goto.node : String(goto);
 }
 
-/** Returns the name of the agent whose answer calls the tools; empty if it has no name. */
-function speakerOf(state: unknown): string {
+/** Returns the answer that calls the tools. */
+function answerOf(state: unknown): AIMessage | undefined {
   const messages = (state as { messages?: BaseMessage[] } | undefined)?.messages ?? [];
-  return messages.findLast((each) => each instanceof AIMessage)?.name ?? "";
+  return messages.findLast((each) => each instanceof AIMessage);
 }

@@ -1,14 +1,17 @@
 // One open turn while a graph runs: the agent that holds it, its steps, and how it will end.
 
-import { HumanMessage } from "@langchain/core/messages";
+import type { JsonObject } from "@bufbuild/protobuf";
+import type { HumanMessage } from "@langchain/core/messages";
 import type { RoutingClient } from "./client.js";
 import { HandoffRefused, InvalidField, PreconditionFailed, UnknownAgent } from "./errors.js";
 import { Delivery, type Dispatch } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { HandoffMode } from "./gen/agent_routing/v1/handoff_pb.js";
 import type { CompleteTurnResponse } from "./gen/agent_routing/v1/routing_service_pb.js";
+import type { GraphAgents } from "./graphAgents.js";
 import type { DecidedCalls } from "./graphCalls.js";
 import { APPROVAL_STEP, isPaused } from "./graphInterrupts.js";
 import type { AnswerItem } from "./graphItems.js";
+import { instructionsOf, noteOfHandoff } from "./graphNotes.js";
 import { handoff, type Outcome } from "./outcomes.js";
 import type { InboxTurn } from "./worker.js";
 
@@ -24,9 +27,8 @@ const STEP_NAME_CHARS_MAX = 128;
 const REASON_CHARS_MAX = 250;
 /** Limit of a handoff's text for the user; the service accepts 4 KiB. */
 const MESSAGE_CHARS_MAX = 1000;
-
-/** Agents that a model is shown for a message that may be for another: more would say nothing. */
-const HINTED_AGENTS_MAX = 3;
+/** Limit of a handoff's context; the service accepts 16 KiB with its framing. */
+const CONTEXT_CHARS_MAX = 3_800;
 
 const TOO_LATE = "not executed: the conversation has been handed over";
 const NO_CONSULT = "not executed: at the moment you cannot consult another agent";
@@ -46,8 +48,12 @@ export class OpenTurn {
   calls: DecidedCalls | undefined;
   /** Whether a consultation was refused: the agent runs again, and reads why. */
   note = "";
-  /** The service's answer to a handoff with which a worker's turn ended. */
+  /** The service's answer to a handoff that ended the turn here: its target runs elsewhere. */
   passedOn: CompleteTurnResponse | undefined;
+  /** The open turn, after it was moved to an agent whose turns wait in an inbox. */
+  movedAway: Dispatch | undefined;
+  /** What handoffs within the graph say to the user. */
+  readonly texts: string[] = [];
   public holderId: string;
   /** All agents that have held the turn in this run. */
   readonly holderIds = new Set<string>();
@@ -58,6 +64,7 @@ export class OpenTurn {
 
   constructor(
     readonly client: RoutingClient,
+    readonly agents: GraphAgents,
     readonly sessionId: string,
     readonly userId: string,
     readonly dispatch: Dispatch,
@@ -67,6 +74,18 @@ export class OpenTurn {
     this.requestId = dispatch.requestId;
     this.holderId = dispatch.agent?.agentId ?? "";
     this.holderIds.add(this.holderId);
+  }
+
+  /** Whether a handoff ended the run: its target is no agent of this run. */
+  get isPassedOn(): boolean {
+    return this.passedOn !== undefined || this.movedAway !== undefined;
+  }
+
+  /** Returns the message with the instructions of the agent that holds the turn. */
+  async instructions(): Promise<HumanMessage[]> {
+    if (this.degraded) return [];
+    const view = await this.agents.view(this, this.holderId);
+    return [instructionsOf(view, (id) => this.agents.nameOf(id))];
   }
 
   /** Whether another agent asks, and not the user. */
@@ -99,6 +118,7 @@ export class OpenTurn {
 
   /** Ends the turn with a request for approval. */
   needApproval(outcome: Outcome, prompt: string, text: string): void {
+    if (this.isPassedOn) return;
     // With the answer: only the attempt that asks may report that it did.
     this.#steps.push({ name: "interrupt", kind: APPROVAL_STEP, input: prompt, output: "" });
     this.ended = { outcome, text };
@@ -106,11 +126,11 @@ export class OpenTurn {
 
   /** Ends the turn with a question to another agent. Returns the tool's result for the model. */
   consult(agentId: string, question: string): string {
-    if (this.passedOn !== undefined) return TOO_LATE;
+    if (this.isPassedOn) return TOO_LATE;
     const cannot = this.degraded || this.isConsulted || isPaused(this.dispatch) || this.note !== "";
     if (cannot) return NO_CONSULT;
     const reason = question.slice(0, REASON_CHARS_MAX);
-    const outcome = handoff(agentId, { reason, mode: HandoffMode.CONSULT });
+    const outcome = handoff(this.agents.idOf(agentId), { reason, mode: HandoffMode.CONSULT });
     this.ended = { outcome, text: "" };
     return "asked; you will continue with the answer";
   }
@@ -140,48 +160,71 @@ export class OpenTurn {
     }
   }
 
-  /** Asks the service about a handoff. Returns the refusal for the model, or undefined. */
+  /**
+   * Asks the service about a handoff. An agent of the graph goes on in the same run; any other
+   * target, and in a worker every one, ends it (isPassedOn).
+   *
+   * target: an agent's id, alias or node. beside: what the model wrote with the call. Returns the
+   * texts for the model: that the handoff was refused, or what the target has to know.
+   */
   handOver(
     target: string,
     from: string,
     given: Record<string, unknown>,
-  ): Promise<string | undefined> {
-    const asked = this.#asking.then(() => this.#handOver(target, from, given));
+    beside = "",
+  ): Promise<{ refusal: string } | { note: string }> {
+    const asked = this.#asking.then(async () => {
+      const refusal = await this.#handOver(target, from, given, beside);
+      if (refusal !== undefined) return { refusal };
+      const reason = String(given.reason ?? "");
+      const context = contextOf(given.context);
+      const giver = this.agents.nameOf(
+        this.agents.idOf(from || this.dispatch.agent?.agentId || ""),
+      );
+      return { note: noteOfHandoff({ from: giver, reason, context }) };
+    });
     this.#asking = asked.catch(() => undefined);
     return asked;
   }
 
   async #handOver(
-    target: string,
+    name: string,
     from: string,
     given: Record<string, unknown>,
+    beside: string,
   ): Promise<string | undefined> {
-    if (this.passedOn !== undefined) return TOO_LATE;
+    if (this.isPassedOn) return TOO_LATE;
+    const target = this.agents.idOf(name);
+    const isHere = this.agents.nodeOf(target) !== undefined;
     if (this.degraded) {
-      this.holderId = target;
-      this.holderIds.add(target);
+      if (!isHere)
+        return `No agent ${name} can be reached at the moment. Answer the user yourself.`;
+      this.#holds(target);
       return undefined;
     }
     const reason = String(given.reason ?? "").slice(0, REASON_CHARS_MAX);
     const message = String(given.message ?? "").slice(0, MESSAGE_CHARS_MAX);
+    const context = contextOf(given.context);
+    const mode = given.mode === "interlude" ? HandoffMode.INTERLUDE : HandoffMode.UNSPECIFIED;
+    const said = { reason, mode, ...(context && { context }) };
     try {
-      if (this.worker !== undefined) {
-        // The target's inbox gets the message: the run ends here.
-        this.passedOn = await this.report(handoff(target, { reason, message }), "");
+      if (this.worker !== undefined || !isHere) {
+        this.passedOn = await this.report(handoff(target, { ...said, message }), beside);
         return undefined;
       }
+      // What the model wrote next to the transfer has no field of its own here.
+      const shown = [beside, message].filter((each) => each !== "").join("\n\n");
       const { agent } = await this.client.setActiveAgent({
         sessionId: this.sessionId,
         userId: this.userId,
         agentId: target,
         turnRequestId: this.requestId,
-        fromAgentId: from || this.holderId,
-        reason,
-        message,
+        fromAgentId: this.agents.idOf(from) || this.holderId,
+        message: shown.slice(0, MESSAGE_CHARS_MAX),
+        ...said,
       });
-      this.holderId = agent?.agentId ?? target;
-      this.holderIds.add(this.holderId);
-      this.ended = undefined;
+      if (shown !== "") this.texts.push(shown);
+      await this.#seeDelivery(agent?.agentId ?? target);
       return undefined;
     } catch (error) {
       if (error instanceof HandoffRefused) {
@@ -192,6 +235,33 @@ export class OpenTurn {
       throw error;
     }
   }
+
+  #holds(agentId: string): void {
+    this.holderId = agentId;
+    this.holderIds.add(agentId);
+    this.ended = undefined;
+  }
+
+  /** Leaves a turn that was moved to an agent with an inbox: that agent's workers have it. */
+  async #seeDelivery(agentId: string): Promise<void> {
+    const { openRequests } = await this.client.status(this);
+    const moved = openRequests.find(
+      (each) => each.requestId === this.requestId && each.agent?.agentId === agentId,
+    );
+    if (moved === undefined || !isForInbox(moved)) return this.#holds(agentId);
+    this.movedAway = moved;
+    this.holderIds.add(agentId);
+  }
+}
+
+/** Returns a handoff's context from what a model gave: fields, or a text. */
+function contextOf(given: unknown): JsonObject | undefined {
+  if (given === undefined || given === null || given === "") return undefined;
+  const text = typeof given === "string" ? given : JSON.stringify(given);
+  if (typeof given === "object" && !Array.isArray(given) && text.length <= CONTEXT_CHARS_MAX) {
+    return Object.keys(given).length === 0 ? undefined : (given as JsonObject);
+  }
+  return { context: text.slice(0, CONTEXT_CHARS_MAX) };
 }
 
 function isRefusal(error: unknown): error is Error {
@@ -205,31 +275,4 @@ function isRefusal(error: unknown): error is Error {
 /** Whether a dispatch waits in an inbox, for its agent's workers. */
 export function isForInbox({ delivery }: Dispatch): boolean {
   return delivery === Delivery.INBOX;
-}
-
-/** Returns what an agent must know about how a message came to it. */
-export function notesOf({ handoff: given, consult, candidates }: Dispatch): HumanMessage[] {
-  const parts: string[] = [];
-  if (given !== undefined) {
-    const giver = given.from?.agentId ?? "another agent";
-    parts.push(`For context: agent ${giver} has handed the conversation to you.`);
-    if (given.reason !== "") parts.push(`Reason: ${given.reason}`);
-    if (given.context !== undefined) {
-      parts.push(`What you need to know: ${JSON.stringify(given.context)}`);
-    }
-  }
-  if (consult?.answer !== undefined) {
-    parts.push(`For context: you asked: ${consult.question}`);
-    parts.push(`The answer: ${consult.answer || "none"}`);
-  } else if (consult !== undefined) {
-    parts.push(`Agent ${consult.asker?.agentId} asks you, not the user: ${consult.question}`);
-  }
-  if (candidates.length > 0) {
-    const likely = candidates.slice(0, HINTED_AGENTS_MAX).map(({ agentId }) => agentId);
-    parts.push(
-      `For context: this message may be for ${likely.join(" or ")}. Hand it over if so; ` +
-        "answer it yourself if it is for you.",
-    );
-  }
-  return parts.length === 0 ? [] : [new HumanMessage(parts.join("\n"))];
 }

@@ -18,7 +18,7 @@ import {
 import type { RouteFields, RoutingClient } from "./client.js";
 import { Decision, type Dispatch, type Suggestion } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { TaskStatus } from "./gen/agent_routing/v1/task_pb.js";
-import type { Turn } from "./gen/agent_routing/v1/turn_pb.js";
+import { GraphAgents } from "./graphAgents.js";
 import { DecidedCalls } from "./graphCalls.js";
 import {
   type Approval,
@@ -38,7 +38,8 @@ import {
   Waiting,
 } from "./graphInterrupts.js";
 import { type AnswerItem, itemsOf } from "./graphItems.js";
-import { isForInbox, notesOf, OpenTurn, TURN } from "./graphTurn.js";
+import { notesOf, pastMessages } from "./graphNotes.js";
+import { isForInbox, OpenTurn, TURN } from "./graphTurn.js";
 import { approvalNeeded, failure, proceed } from "./outcomes.js";
 import type { AgentFunction, InboxTurn } from "./worker.js";
 
@@ -50,12 +51,12 @@ export {
   type ResumeValue,
 } from "./graphInterrupts.js";
 export type { AnswerItem } from "./graphItems.js";
+export { routedPrompt, type TransferTarget } from "./graphNotes.js";
 export {
   askUser,
   completeTask,
   consultAgent,
   RoutedToolNode,
-  type TransferTarget,
   transferToAgent,
 } from "./graphTools.js";
 
@@ -66,7 +67,7 @@ const DISPATCHES_MAX = 20;
 export interface RoutedRun {
   sessionId: string;
   requestId: string;
-  /** The texts to show, in order: a command's reply, and each agent's answer. */
+  /** The texts to show, in order: a command's reply, each agent's answer and words on the way. */
   texts: string[];
   /** Images, files and links of the answers. */
   items: AnswerItem[];
@@ -78,7 +79,10 @@ export interface RoutedRun {
   degraded: boolean;
   /** The agent switch that is offered to the user, if there is one. */
   suggestion: Suggestion | undefined;
-  /** The dispatch to an agent whose turns wait in an inbox: its workers answer it. */
+  /**
+   * The dispatch with which the run ended, if its agent is no node of the graph: pass it on to its
+   * program. Workers and people have it already (delivery INBOX).
+   */
   next: Dispatch | undefined;
   /** What the run waits for, if an agent needs an approval: pass it to decide(). */
   approval: Approval | undefined;
@@ -122,9 +126,7 @@ const PROMPT_CHARS_MAX = 1000;
 export class RoutedGraph {
   readonly #client: RoutingClient;
   readonly #graph: RunnableGraph;
-  readonly #agents: readonly string[];
-  #nodes: ReadonlyMap<string, string> | undefined;
-
+  readonly #agents: GraphAgents;
   readonly #resumeValue: ResumeValue;
 
   constructor(
@@ -136,9 +138,10 @@ export class RoutedGraph {
     this.#resumeValue = resumeValue;
     this.#client = client;
     this.#graph = graph;
-    this.#agents =
+    const names =
       agents.length > 0 ? agents : Object.keys(graph.nodes).filter((name) => !/^__/.test(name));
-    const fixed = fixedStart(graph, this.#agents);
+    this.#agents = new GraphAgents(client, names);
+    const fixed = fixedStart(graph, names);
     if (fixed !== undefined) {
       throw new RangeError(
         `the graph begins every run at "${fixed}", so no other agent could keep the conversation: ` +
@@ -214,6 +217,7 @@ export class RoutedGraph {
   asAgent(config: GraphOptions = {}): AgentFunction {
     return async (given) => {
       const { sessionId, userId, dispatch, signal } = given;
+      await this.#agents.learn();
       const run = newRun(sessionId, dispatch.requestId);
       const both = config.signal ? AbortSignal.any([signal, config.signal]) : signal;
       const stopped = { ...config, signal: both };
@@ -230,13 +234,19 @@ export class RoutedGraph {
     isGiven = false,
   ): Promise<RoutedRun> {
     let next = dispatch;
+    if (next !== undefined && !run.degraded) await this.#agents.learn();
     for (let step = 0; next !== undefined && step < DISPATCHES_MAX; step++) {
+      const isHere = this.#agents.nodeOf(next.agent?.agentId ?? "") !== undefined;
       // A worker answers what its agent's inbox gave it; all else in an inbox is for the workers.
-      if (isForInbox(next) && !(isGiven && step === 0)) {
+      if (!isHere || (isForInbox(next) && !(isGiven && step === 0))) {
         run.next = next;
         break;
       }
+      const { requestId } = next;
       next = await this.#dispatched(next, run, userId, config);
+      // A turn that was moved keeps its id, and its message was shown with the move.
+      const said = next?.requestId === requestId ? "" : next?.handoff?.message;
+      if (said) run.texts.push(said);
     }
     return run;
   }
@@ -250,7 +260,8 @@ export class RoutedGraph {
     worker?: InboxTurn,
   ): Promise<Dispatch | undefined> {
     const { sessionId, degraded } = run;
-    const turn = new OpenTurn(this.#client, sessionId, userId, dispatch, degraded, worker);
+    const who = [sessionId, userId] as const;
+    const turn = new OpenTurn(this.#client, this.#agents, ...who, dispatch, degraded, worker);
     for (;;) {
       let text: string;
       try {
@@ -258,12 +269,14 @@ export class RoutedGraph {
       } catch (error) {
         // A worker tries again. A decided run that is lost is lost to all attempts.
         const isOver = worker === undefined || error instanceof ApprovedRunLost;
-        if (isOver && !degraded) {
+        if (isOver && !degraded && !turn.isPassedOn) {
           await turn.report(failure(error instanceof Error ? error.name : "failed"), "");
         }
         throw error;
       }
       run.agentId = turn.holderId;
+      run.texts.push(...turn.texts);
+      if (turn.movedAway !== undefined) return turn.movedAway;
       if (degraded) {
         run.texts.push(text);
         return undefined;
@@ -290,16 +303,22 @@ export class RoutedGraph {
   async #invoke(turn: OpenTurn, config: GraphOptions): Promise<string> {
     const { dispatch } = turn;
     const message = messageOf(dispatch);
-    const activeAgent = await this.#nodeOf(turn);
+    const activeAgent = this.#nodeOf(turn);
     // If the graph has no memory of its own, the agent gets the history from the service.
-    const past = this.#graph.checkpointer ? [] : dispatch.history.flatMap(pastMessages);
+    const past = this.#graph.checkpointer ? [] : this.#past(turn);
     const isAgain = turn.note !== "";
     const notes = [
       // The graph's own memory has them from the first run.
-      ...(isAgain && this.#graph.checkpointer ? [] : notesOf(dispatch)),
+      ...(isAgain && this.#graph.checkpointer
+        ? []
+        : notesOf(dispatch, (id) => this.#agents.nameOf(id))),
       ...(isAgain ? [new HumanMessage(turn.note)] : []),
     ];
-    let given: unknown = { messages: [...past, ...notes, message], activeAgent };
+    const instructions = await turn.instructions();
+    let given: unknown = {
+      messages: [...instructions, ...past, ...notes, message],
+      activeAgent,
+    };
     let threadId = String(config.configurable?.thread_id ?? (turn.sessionId || turn.requestId));
     let known = new Set<unknown>([...past.map(({ id }) => id)]);
     if (this.#graph.checkpointer) {
@@ -322,7 +341,7 @@ export class RoutedGraph {
       const waiting = await this.#waitingIn(config, threadId);
       const [first] = waiting.interrupts;
       waits = first !== undefined;
-      if (first === undefined) break;
+      if (first === undefined || turn.isPassedOn) break;
       messages = waiting.messages;
       if (turn.noApproval === "") {
         const prompt = promptOf(first.value).slice(0, PROMPT_CHARS_MAX) || "approve?";
@@ -348,10 +367,10 @@ export class RoutedGraph {
    */
   #checkHandoffs(turn: OpenTurn, own: readonly BaseMessage[], activeAgent?: string): void {
     const spoke = own.flatMap((each) => (each instanceof AIMessage && each.name) || []);
-    // In a worker a handoff ends the run, with the target in the state.
-    if (turn.worker === undefined && activeAgent !== undefined) spoke.push(activeAgent);
-    const held = [...turn.holderIds].map((id) => this.#nodes?.get(id) ?? id);
-    const stray = spoke.find((name) => this.#agents.includes(name) && !held.includes(name));
+    // If a handoff ended the run, the state may still name the agent from which it came.
+    if (!turn.isPassedOn && activeAgent !== undefined) spoke.push(activeAgent);
+    const held = [...turn.holderIds].map((id) => this.#agents.nameOf(id));
+    const stray = spoke.find((name) => this.#agents.nodes.includes(name) && !held.includes(name));
     if (stray !== undefined) {
       throw new Error(
         `the graph went to agent "${stray}" without asking the service: hand over by a tool in a ` +
@@ -395,23 +414,21 @@ export class RoutedGraph {
   }
 
   /** Returns the node of the agent that holds a turn. Throws if the graph has none. */
-  async #nodeOf({ holderId, degraded }: OpenTurn): Promise<string> {
-    if (this.#nodes === undefined && !degraded) {
-      const { agents, agentIdByAlias } = await this.#client.listAgents();
-      const ids = new Map(agents.map(({ agentId }) => [agentId.toLowerCase(), agentId]));
-      for (const [alias, id] of Object.entries(agentIdByAlias)) ids.set(alias.toLowerCase(), id);
-      this.#nodes = new Map(
-        this.#agents.map((name) => [ids.get(name.toLowerCase()) ?? name, name]),
-      );
-    }
-    const node = this.#nodes?.get(holderId) ?? this.#agents.find((name) => name === holderId);
+  #nodeOf({ holderId }: OpenTurn): string {
+    const node = this.#agents.nodeOf(holderId);
     if (node === undefined) {
       throw new Error(
-        `the graph has no node for agent "${holderId}"; its nodes are ${this.#agents.join(", ")}: ` +
-          "name one by the agent's id or an alias",
+        `the graph has no node for agent "${holderId}"; its nodes are ` +
+          `${this.#agents.nodes.join(", ")}: name one by the agent's id or an alias`,
       );
     }
     return node;
+  }
+
+  #past({ dispatch, holderId }: OpenTurn): BaseMessage[] {
+    return dispatch.history.flatMap((turn) =>
+      pastMessages(turn, holderId, this.#agents.nameOf(turn.agentId)),
+    );
   }
 }
 
@@ -436,11 +453,4 @@ function fixedStart({ builder }: RunnableGraph, agents: readonly string[]): stri
   const { edges } = (builder ?? {}) as { edges?: Iterable<readonly [string, string]> };
   if (agents.length < 2 || edges === undefined) return undefined;
   return [...edges].find(([start, end]) => start === START && agents.includes(end))?.[1];
-}
-
-function pastMessages({ userText, agentText }: Turn): BaseMessage[] {
-  return [
-    ...(userText === "" ? [] : [new HumanMessage(userText)]),
-    ...(agentText === "" ? [] : [new AIMessage(agentText)]),
-  ];
 }

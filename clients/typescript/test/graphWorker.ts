@@ -96,7 +96,7 @@ const SCRIPTS: Record<string, Script> = {
   },
   vat: (said, { tool: output, all }) => {
     if (output !== "") return "enough";
-    if (/asks you, not the user: which\?/.test(all)) return "21 percent";
+    if (/> The question: which\?/.test(all)) return "21 percent";
     if (/around/.test(said)) return ["transfer_to_agent", { agent_id: "coordinator" }];
     if (/thanks/.test(said)) return ["complete_task", { answer: "You are welcome." }];
     return ["ask_user", { question: "What did you sell?" }];
