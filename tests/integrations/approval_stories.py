@@ -21,7 +21,7 @@ from agent_routing.integrations.approvals import Approval
 from agent_routing.v1.task_pb2 import TASK_STATUS_PAUSED
 from clients.python.examples.tax_talk import CallTool, Say
 from tests.integrations.stories import ANA, Script, Seen, transfer
-from tests.integrations.tax_server import ROOT
+from tests.integrations.tax_server import REGISTRY, ROOT, TaxServer
 
 
 def refunds(place: Path) -> list[str]:
@@ -73,6 +73,24 @@ def routed(program, client, session, tmp_path):
     """An adapter, and a session whose active agent is the invoice desk."""
     _at_the_desk(client, session)
     return program.approving(client, desk_script(), tmp_path)
+
+
+def test_user_is_told_that_the_task_waits(program, tmp_path):
+    """Where an approval parks its task, the service has a word for the user, after the answer."""
+    parking = REGISTRY.replace("agent_routing/v1\n", "agent_routing/v1.1\n")
+    server = TaxServer(tmp_path, parking)
+    server.start()
+    try:
+        with Client(server.address, timeout=20) as client:
+            _at_the_desk(client, "parked")
+            routed = program.approving(client, desk_script(), tmp_path)
+            run = routed.run_sync("please refund 120", session_id="parked", **ANA)
+    finally:
+        server.kill()
+    answered, notice = run.shown
+    assert (answered.agent_id, answered.text) == ("invoices", "I need an approval.")
+    assert (notice.agent_id, notice.text) == ("", run.answers[-1].notice.text)
+    assert notice.text
 
 
 # Each process imports its framework, which takes seconds of a busy machine.

@@ -242,11 +242,7 @@ export class RoutedGraph {
         run.next = next;
         break;
       }
-      const { requestId } = next;
       next = await this.#dispatched(next, run, userId, config);
-      // A turn that was moved keeps its id, and its message was shown with the move.
-      const said = next?.requestId === requestId ? "" : next?.handoff?.message;
-      if (said) run.texts.push(said);
     }
     return run;
   }
@@ -295,6 +291,8 @@ export class RoutedGraph {
         const { requestId } = dispatch;
         run.approval = { sessionId, taskId, requestId, agentId: turn.holderId, prompt };
       }
+      if (answer.notice !== undefined) run.texts.push(answer.notice.text);
+      if (answer.next?.handoff?.message) run.texts.push(answer.next.handoff.message);
       return answer.next;
     }
   }

@@ -234,11 +234,6 @@ class RoutedProgram:
             is_given = False
             turn = RoutedTurn(self, run, following, fields, options or {}, is_local=is_local)
             following = yield from self._answered(run, turn)
-            # A turn that was moved keeps its id, and its message was shown with the move.
-            is_new = following is not None and following.request_id != turn.key
-            if following is not None and is_new and following.handoff.message:
-                giver = getattr(following.handoff, "from").agent_id
-                run.shown.append(Shown(giver, following.handoff.message))
         return run
 
     def _answered(self, run: RoutedRun, turn: RoutedTurn) -> Steps[Dispatch | None]:

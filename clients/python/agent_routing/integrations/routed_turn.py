@@ -467,7 +467,14 @@ class RoutedTurn:
         if whole and not self._is_consulted:
             self.run.shown.append(Shown(self.holder_id, whole))
             self.run.items.extend(self.report.items)
-        return answer.next if answer is not None and answer.HasField("next") else None
+        if answer is None:
+            return None
+        if answer.notice.text:
+            self.run.shown.append(Shown("", answer.notice.text))
+        if answer.next.handoff.message:
+            giver_id = getattr(answer.next.handoff, "from").agent_id
+            self.run.shown.append(Shown(giver_id, answer.next.handoff.message))
+        return answer.next if answer.HasField("next") else None
 
     def _complete(self, outcome: Outcome, text: str) -> Calls[CompleteTurnResponse]:
         """Report how the turn ended: under the worker's lease if there is one."""
