@@ -32,7 +32,8 @@ const (
 	// otherwise LEAVE.
 	MovedTurn_OPEN_TURN_UNSPECIFIED MovedTurn_OpenTurn = 0
 	// The message goes along, under the same request id: to the new agent, after a clear to the home
-	// agent. Only the new agent can answer it then. A pending approval of its task is withdrawn.
+	// agent. Only the new agent can answer it then. If none is live and the task waits for an
+	// approval, that is withdrawn, and its message goes on under another request id.
 	MovedTurn_OPEN_TURN_TAKE_ALONG MovedTurn_OpenTurn = 1
 	// The agent that has the message may still answer it, and its answer moves nothing. INVALID_FIELD
 	// for a turn in an inbox, whose worker would lose it.
@@ -87,7 +88,7 @@ func (MovedTurn_OpenTurn) EnumDescriptor() ([]byte, []int) {
 // The message that was waiting for its answer when the conversation was moved, and what becomes of it.
 type MovedTurn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The open request.
+	// The open request, or the one that waited for an approval.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Since when the agent that had it until now has had it.
 	WaitingSince *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=waiting_since,json=waitingSince,proto3" json:"waiting_since,omitempty"`

@@ -947,7 +947,8 @@ func (x *TopicCandidate) GetConfidence() float64 {
 // A handoff to validate and execute.
 type SetActiveAgentRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session. Required, unless task_id is given. A new one is created, and belongs to the user.
+	// The session. Required, unless task_id is given. A new one is created, and belongs to the user;
+	// not by an operator: NOT_FOUND, UNKNOWN_SESSION.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The user of the session. See the service.
 	UserId string `protobuf:"bytes,2,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
@@ -969,9 +970,11 @@ type SetActiveAgentRequest struct {
 	FromAgentId string `protobuf:"bytes,7,opt,name=from_agent_id,json=fromAgentId,proto3" json:"from_agent_id,omitempty"`
 	// Why. At most 1 KiB.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	// What the target needs to know. At most 16 KiB serialised, at most 24 levels deep.
+	// What the target needs to know. At most 16 KiB serialised, at most 24 levels deep. Outside a turn
+	// the target's first dispatch has it. With initiator USER: INVALID_FIELD.
 	Context *structpb.Struct `protobuf:"bytes,9,opt,name=context,proto3" json:"context,omitempty"`
-	// Text for the user. At most 4 KiB.
+	// Text for the user. At most 4 KiB. Outside a turn it is said to the user (message_said, and an
+	// entry in ListTurns), in a store of format 2. With initiator USER: INVALID_FIELD.
 	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
 	// What happens to the previous agent: TRANSFER or INTERLUDE. Unspecified: as in the target's
 	// registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD here.
@@ -1159,8 +1162,8 @@ type SetActiveAgentResponse struct {
 	// The verdict of each rule, in the order of their evaluation. Only with validate_only can one of
 	// them not be allowed.
 	Verdicts []*Verdict `protobuf:"bytes,7,rep,name=verdicts,proto3" json:"verdicts,omitempty"`
-	// The earlier message, for the agent of the accepted suggestion. Set with a suggestion_id and no
-	// turn_request_id.
+	// The earlier message, for the agent of the accepted suggestion, or the one that waited for an
+	// approval and goes along. Otherwise unset.
 	Dispatch *Dispatch `protobuf:"bytes,8,opt,name=dispatch,proto3" json:"dispatch,omitempty"`
 	// The message that waited for its answer, and what becomes of it. Unset if none did, and with a
 	// turn_request_id.
@@ -2757,7 +2760,8 @@ type CompleteTurnResponse struct {
 	// The answer to show to the user: text without its markers.
 	Text string `protobuf:"bytes,7,opt,name=text,proto3" json:"text,omitempty"`
 	// Set when the message goes to another agent next: show text first, then send the message there.
-	// Complete it under its own request_id.
+	// Complete it under its own request_id. With STORED_ONLY: the turn went along with a move of the
+	// conversation, to an agent without an inbox.
 	Next *Dispatch `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`
 	// The active agent after the call. Unset while none is active.
 	ActiveAgent *Agent `protobuf:"bytes,9,opt,name=active_agent,json=activeAgent,proto3" json:"active_agent,omitempty"`

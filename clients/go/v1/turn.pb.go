@@ -41,8 +41,7 @@ const (
 	TurnOutcome_TURN_OUTCOME_APPROVAL_NEEDED TurnOutcome = 5
 	// The agent and its task failed.
 	TurnOutcome_TURN_OUTCOME_FAILURE TurnOutcome = 6
-	// It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
-	// if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
+	// It can no longer be answered, and no answer came: see abandon_cause.
 	TurnOutcome_TURN_OUTCOME_ABANDONED TurnOutcome = 7
 	// A person answered a later request of the conversation, and this one with it, or it went back
 	// unclaimed with a later one: see answered_by.
@@ -307,7 +306,8 @@ type Turn struct {
 	// agent's present name: that the answer parked its task until the approval. Empty otherwise, and
 	// in Dispatch.history.
 	Notice string `protobuf:"bytes,20,opt,name=notice,proto3" json:"notice,omitempty"`
-	// Why the turn was abandoned (TURN_OUTCOME_ABANDONED). Otherwise not set.
+	// Why the turn was abandoned. Set also if an answer came later, which is STORED_ONLY: do not show
+	// it if the cause is RESET, CLEARED, COMMAND, CANCELLED or REPLACED. Not set in Dispatch.history.
 	AbandonCause  AbandonCause `protobuf:"varint,21,opt,name=abandon_cause,json=abandonCause,proto3,enum=agent_routing.v1.AbandonCause" json:"abandon_cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -38,7 +38,8 @@ class MovedTurn(google.protobuf.message.Message):
         """
         OPEN_TURN_TAKE_ALONG: MovedTurn._OpenTurn.ValueType  # 1
         """The message goes along, under the same request id: to the new agent, after a clear to the home
-        agent. Only the new agent can answer it then. A pending approval of its task is withdrawn.
+        agent. Only the new agent can answer it then. If none is live and the task waits for an
+        approval, that is withdrawn, and its message goes on under another request id.
         """
         OPEN_TURN_LEAVE: MovedTurn._OpenTurn.ValueType  # 2
         """The agent that has the message may still answer it, and its answer moves nothing. INVALID_FIELD
@@ -59,7 +60,8 @@ class MovedTurn(google.protobuf.message.Message):
     """
     OPEN_TURN_TAKE_ALONG: MovedTurn.OpenTurn.ValueType  # 1
     """The message goes along, under the same request id: to the new agent, after a clear to the home
-    agent. Only the new agent can answer it then. A pending approval of its task is withdrawn.
+    agent. Only the new agent can answer it then. If none is live and the task waits for an
+    approval, that is withdrawn, and its message goes on under another request id.
     """
     OPEN_TURN_LEAVE: MovedTurn.OpenTurn.ValueType  # 2
     """The agent that has the message may still answer it, and its answer moves nothing. INVALID_FIELD
@@ -73,7 +75,7 @@ class MovedTurn(google.protobuf.message.Message):
     AGENT_FIELD_NUMBER: builtins.int
     OPEN_TURN_FIELD_NUMBER: builtins.int
     request_id: builtins.str
-    """The open request."""
+    """The open request, or the one that waited for an approval."""
     open_turn: Global___MovedTurn.OpenTurn.ValueType
     """What becomes of it, never unspecified."""
     @property

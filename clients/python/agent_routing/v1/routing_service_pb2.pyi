@@ -592,7 +592,9 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     TASK_ID_FIELD_NUMBER: builtins.int
     OPEN_TURN_FIELD_NUMBER: builtins.int
     session_id: builtins.str
-    """The session. Required, unless task_id is given. A new one is created, and belongs to the user."""
+    """The session. Required, unless task_id is given. A new one is created, and belongs to the user;
+    not by an operator: NOT_FOUND, UNKNOWN_SESSION.
+    """
     user_id: builtins.str
     """The user of the session. See the service."""
     agent_id: builtins.str
@@ -618,7 +620,9 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     reason: builtins.str
     """Why. At most 1 KiB."""
     message: builtins.str
-    """Text for the user. At most 4 KiB."""
+    """Text for the user. At most 4 KiB. Outside a turn it is said to the user (message_said, and an
+    entry in ListTurns), in a store of format 2. With initiator USER: INVALID_FIELD.
+    """
     mode: agent_routing.v1.handoff_pb2.HandoffMode.ValueType
     """What happens to the previous agent: TRANSFER or INTERLUDE. Unspecified: as in the target's
     registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD here.
@@ -648,7 +652,9 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     """
     @property
     def context(self) -> google.protobuf.struct_pb2.Struct:
-        """What the target needs to know. At most 16 KiB serialised, at most 24 levels deep."""
+        """What the target needs to know. At most 16 KiB serialised, at most 24 levels deep. Outside a turn
+        the target's first dispatch has it. With initiator USER: INVALID_FIELD.
+        """
 
     def __init__(
         self,
@@ -717,8 +723,8 @@ class SetActiveAgentResponse(google.protobuf.message.Message):
 
     @property
     def dispatch(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
-        """The earlier message, for the agent of the accepted suggestion. Set with a suggestion_id and no
-        turn_request_id.
+        """The earlier message, for the agent of the accepted suggestion, or the one that waited for an
+        approval and goes along. Otherwise unset.
         """
 
     @property
@@ -1523,7 +1529,8 @@ class CompleteTurnResponse(google.protobuf.message.Message):
     @property
     def next(self) -> agent_routing.v1.dispatch_pb2.Dispatch:
         """Set when the message goes to another agent next: show text first, then send the message there.
-        Complete it under its own request_id.
+        Complete it under its own request_id. With STORED_ONLY: the turn went along with a move of the
+        conversation, to an agent without an inbox.
         """
 
     @property

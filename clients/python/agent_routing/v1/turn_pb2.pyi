@@ -44,9 +44,7 @@ class _TurnOutcomeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     TURN_OUTCOME_FAILURE: _TurnOutcome.ValueType  # 6
     """The agent and its task failed."""
     TURN_OUTCOME_ABANDONED: _TurnOutcome.ValueType  # 7
-    """It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
-    if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
-    """
+    """It can no longer be answered, and no answer came: see abandon_cause."""
     TURN_OUTCOME_ANSWERED: _TurnOutcome.ValueType  # 8
     """A person answered a later request of the conversation, and this one with it, or it went back
     unclaimed with a later one: see answered_by.
@@ -74,9 +72,7 @@ TURN_OUTCOME_APPROVAL_NEEDED: TurnOutcome.ValueType  # 5
 TURN_OUTCOME_FAILURE: TurnOutcome.ValueType  # 6
 """The agent and its task failed."""
 TURN_OUTCOME_ABANDONED: TurnOutcome.ValueType  # 7
-"""It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
-if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
-"""
+"""It can no longer be answered, and no answer came: see abandon_cause."""
 TURN_OUTCOME_ANSWERED: TurnOutcome.ValueType  # 8
 """A person answered a later request of the conversation, and this one with it, or it went back
 unclaimed with a later one: see answered_by.
@@ -256,7 +252,9 @@ class Turn(google.protobuf.message.Message):
     in Dispatch.history.
     """
     abandon_cause: Global___AbandonCause.ValueType
-    """Why the turn was abandoned (TURN_OUTCOME_ABANDONED). Otherwise not set."""
+    """Why the turn was abandoned. Set also if an answer came later, which is STORED_ONLY: do not show
+    it if the cause is RESET, CLEARED, COMMAND, CANCELLED or REPLACED. Not set in Dispatch.history.
+    """
     @property
     def user_items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[agent_routing.v1.item_pb2.Item]:
         """The items of the user's message."""

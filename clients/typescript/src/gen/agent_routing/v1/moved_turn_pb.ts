@@ -23,7 +23,7 @@ export const file_agent_routing_v1_moved_turn: GenFile = /*@__PURE__*/
  */
 export type MovedTurn = Message<"agent_routing.v1.MovedTurn"> & {
   /**
-   * The open request.
+   * The open request, or the one that waited for an approval.
    *
    * @generated from field: string request_id = 1;
    */
@@ -77,7 +77,8 @@ export enum MovedTurn_OpenTurn {
 
   /**
    * The message goes along, under the same request id: to the new agent, after a clear to the home
-   * agent. Only the new agent can answer it then. A pending approval of its task is withdrawn.
+   * agent. Only the new agent can answer it then. If none is live and the task waits for an
+   * approval, that is withdrawn, and its message goes on under another request id.
    *
    * @generated from enum value: OPEN_TURN_TAKE_ALONG = 1;
    */

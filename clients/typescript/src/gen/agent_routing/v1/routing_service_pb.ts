@@ -417,7 +417,8 @@ export const TopicCandidateSchema: GenMessage<TopicCandidate> = /*@__PURE__*/
  */
 export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequest"> & {
   /**
-   * The session. Required, unless task_id is given. A new one is created, and belongs to the user.
+   * The session. Required, unless task_id is given. A new one is created, and belongs to the user;
+   * not by an operator: NOT_FOUND, UNKNOWN_SESSION.
    *
    * @generated from field: string session_id = 1;
    */
@@ -479,14 +480,16 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
   reason: string;
 
   /**
-   * What the target needs to know. At most 16 KiB serialised, at most 24 levels deep.
+   * What the target needs to know. At most 16 KiB serialised, at most 24 levels deep. Outside a turn
+   * the target's first dispatch has it. With initiator USER: INVALID_FIELD.
    *
    * @generated from field: google.protobuf.Struct context = 9;
    */
   context?: JsonObject | undefined;
 
   /**
-   * Text for the user. At most 4 KiB.
+   * Text for the user. At most 4 KiB. Outside a turn it is said to the user (message_said, and an
+   * entry in ListTurns), in a store of format 2. With initiator USER: INVALID_FIELD.
    *
    * @generated from field: string message = 10;
    */
@@ -609,8 +612,8 @@ export type SetActiveAgentResponse = Message<"agent_routing.v1.SetActiveAgentRes
   verdicts: Verdict[];
 
   /**
-   * The earlier message, for the agent of the accepted suggestion. Set with a suggestion_id and no
-   * turn_request_id.
+   * The earlier message, for the agent of the accepted suggestion, or the one that waited for an
+   * approval and goes along. Otherwise unset.
    *
    * @generated from field: agent_routing.v1.Dispatch dispatch = 8;
    */
@@ -1587,7 +1590,8 @@ export type CompleteTurnResponse = Message<"agent_routing.v1.CompleteTurnRespons
 
   /**
    * Set when the message goes to another agent next: show text first, then send the message there.
-   * Complete it under its own request_id.
+   * Complete it under its own request_id. With STORED_ONLY: the turn went along with a move of the
+   * conversation, to an agent without an inbox.
    *
    * @generated from field: agent_routing.v1.Dispatch next = 8;
    */

@@ -178,7 +178,8 @@ export type Turn = Message<"agent_routing.v1.Turn"> & {
   notice: string;
 
   /**
-   * Why the turn was abandoned (TURN_OUTCOME_ABANDONED). Otherwise not set.
+   * Why the turn was abandoned. Set also if an answer came later, which is STORED_ONLY: do not show
+   * it if the cause is RESET, CLEARED, COMMAND, CANCELLED or REPLACED. Not set in Dispatch.history.
    *
    * @generated from field: agent_routing.v1.AbandonCause abandon_cause = 21;
    */
@@ -316,8 +317,7 @@ export enum TurnOutcome {
   FAILURE = 6,
 
   /**
-   * It can no longer be answered: see abandon_cause. An answer that came all the same is shown only
-   * if the cause is OPEN_TURNS, TIMEOUT, OVERTAKEN or ATTEMPTS.
+   * It can no longer be answered, and no answer came: see abandon_cause.
    *
    * @generated from enum value: TURN_OUTCOME_ABANDONED = 7;
    */
