@@ -7,6 +7,7 @@ import {
   ClearScope,
   Decision,
   Initiator,
+  type MovedTurn,
   type StatusResponse,
   type Verdict,
 } from "@agent-routing/v1";
@@ -34,6 +35,8 @@ export interface Outcome {
   /** How many people have approved, of how many; 0 where that is not asked. */
   decisions: number;
   decisionsNeeded: number;
+  /** The message that waits, and what becomes of it. */
+  movedTurn?: MovedTurn;
 }
 
 /** Which acts a session has now. */
@@ -76,6 +79,7 @@ export async function perform(
         to: answer.agent ?? answer.handoff?.to,
         verdicts: answer.verdicts,
         requestId: answer.requestId,
+        movedTurn: answer.movedTurn,
       };
     }
     case "clear":
