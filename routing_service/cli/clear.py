@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from routing_service.cli.answers import print_cleared
+from routing_service.cli.open_turn import OpenTurnOption, print_moved, tried_first
 from routing_service.cli.options import (
     ExpectedRevisionOption,
     ReasonOption,
@@ -46,6 +48,7 @@ def clear(
         ),
     ] = ClearScope.AGENT,
     reason: ReasonOption = "",
+    open_turn: OpenTurnOption = None,
     expected_revision: ExpectedRevisionOption = None,
     request_id: RequestIdOption = "",
     user: UserOption = "",
@@ -53,15 +56,22 @@ def clear(
 ) -> None:
     """Give a session back to the supervisor or default agent."""
     with calling(call) as client:
-        answer = client.clear_active_agent(
+        act = partial(
+            client.clear_active_agent,
             session,
             user_id=user,
             request_id=request_id,
             scope="SESSION" if scope is ClearScope.SESSION else "ACTIVE_AGENT",
             reason=reason,
-            expected_revision=expected_revision,
+            open_turn=open_turn.value_name if open_turn else None,  # type: ignore[arg-type]
         )
+        if user:
+            answer = act(expected_revision=expected_revision)
+        else:
+            answer = tried_first(act, expected_revision, as_json=call.as_json)
     if call.as_json:
         print_json(answer)
     else:
         print_cleared(answer)
+        if user:
+            print_moved(answer)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Annotated, Final
 
 import typer
 
 from routing_service.cli.answers import print_handoff, refused_rules
 from routing_service.cli.failure import EXIT_FAILED
+from routing_service.cli.open_turn import OpenTurnOption, print_moved, tried_first
 from routing_service.cli.options import (
     ExpectedRevisionOption,
     ReasonOption,
@@ -82,7 +84,7 @@ def handoff(
             "--turn",
             metavar="UUID",
             show_default=False,
-            help="The open request to move. Default: none; the agent gets the next message.",
+            help="The open request in which it happens. Default: none; see --open-turn.",
         ),
     ] = "",
     reason: ReasonOption = "",
@@ -90,6 +92,7 @@ def handoff(
         str,
         typer.Option("--message", metavar="TEXT", show_default=False, help="Text for the user."),
     ] = "",
+    open_turn: OpenTurnOption = None,
     expected_revision: ExpectedRevisionOption = None,
     validate_only: Annotated[
         bool,
@@ -102,8 +105,10 @@ def handoff(
     call: CallOptions,
 ) -> None:
     """Hand a session to an agent, if the rules allow it."""
+    is_tried = initiator is Initiator.OPERATOR and not (turn or validate_only)
     with calling(call) as client:
-        answer = client.set_active_agent(
+        act = partial(
+            client.set_active_agent,
             session,
             agent,
             user_id=user,
@@ -114,12 +119,17 @@ def handoff(
             reason=reason,
             message=message,
             mode=mode.upper() if mode else None,  # type: ignore[arg-type]
-            expected_revision=expected_revision,
-            validate_only=validate_only,
+            open_turn=open_turn.value_name if open_turn else None,  # type: ignore[arg-type]
         )
+        if is_tried:
+            answer = tried_first(act, expected_revision, as_json=call.as_json)
+        else:
+            answer = act(expected_revision=expected_revision, validate_only=validate_only)
     if call.as_json:
         print_json(answer)
     else:
         print_handoff(answer, is_trial=validate_only)
+        if not is_tried:
+            print_moved(answer)
     if refused_rules(answer.verdicts):
         raise typer.Exit(EXIT_FAILED)

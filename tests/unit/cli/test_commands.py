@@ -185,6 +185,32 @@ def test_handoff_decides_who_gets_the_next_message(ask, session):
     assert answer["dispatch"]["agent"]["agent_id"] == "vat"
 
 
+@pytest.mark.parametrize("act", ["handoff", "clear"])
+def test_an_operators_act_says_what_becomes_of_the_message_that_waits(ask, session, act):
+    """Before it is done; the message is with the agent that then has the conversation."""
+    request = route(ask, session, "hello")["request_id"]
+    ask("handoff", session, "vat", "--turn", request)
+    moved = ("income_tax", "--initiator", "operator") if act == "handoff" else ()
+    out = ask(act, session, *moved, "--reason", "stuck")
+    agent = "income_tax" if act == "handoff" else "coordinator"
+    first = out.replace("\n", " ").split("revision")[0]
+    assert "a message that waits since" in first
+    assert "goes along to" in first
+    assert f"({agent})" in first
+    assert request in first.replace(" ", "")
+    [waits] = json.loads(ask("status", session, "--json"))["open_requests"]
+    assert (waits["request_id"], waits["agent"]["agent_id"]) == (request, agent)
+
+
+def test_an_operator_may_abandon_the_message_that_waits(ask, session):
+    """--open-turn; the JSON is the answer alone."""
+    route(ask, session, "hello")
+    given = ("--initiator", "operator", "--open-turn", "abandon", "--json")
+    answer = json.loads(ask("handoff", session, "vat", *given))
+    assert answer["moved_turn"]["open_turn"] == "OPEN_TURN_ABANDON"
+    assert json.loads(ask("status", session, "--json"))["open_requests"] == []
+
+
 def test_handoff_moves_an_open_turn(ask, session):
     """--turn: the target completes the turn under the same request id."""
     request = route(ask, session, "hello")["request_id"]
