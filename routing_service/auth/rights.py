@@ -266,6 +266,16 @@ def check_clear(
     return None
 
 
+def who_clears(access: Access) -> Initiator:
+    """Return in whose name a conversation is cleared. access: from on_session.
+
+    Who names a user is that user or its frontend; a runtime is limited to its agents.
+    """
+    if access.user_id or access.must_be_owner:
+        return Initiator.USER
+    return Initiator.OPERATOR if access.agents is None else Initiator.AGENT
+
+
 def sees_steps(caller: Caller, agent_id: str) -> bool:
     """Say whether a caller sees input and output of the steps that an agent reports."""
     return ADMIN in caller.scopes or is_runtime_of(caller, agent_id)

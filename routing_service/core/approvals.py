@@ -66,12 +66,13 @@ def request(draft: Draft, turn: OpenTurn, outcome: AskApproval, store_format: in
         )
 
 
-def withdraw(draft: Draft, cause: str) -> None:
+def withdraw(draft: Draft, cause: str, paused: OpenTurn | None = None) -> None:
     """End a pending approval without a decision; the event that follows says what did it.
 
-    cause: see ApprovalWithdrawn.
+    cause: see ApprovalWithdrawn. paused: the turn that waited, where it waits no more: then the
+    events before say what did it, and the user is still to be told.
     """
-    paused = draft.state.paused
+    paused = paused or draft.state.paused
     if paused is not None and draft.state.approval is not None:
         draft.add(
             ev.ApprovalWithdrawn(

@@ -28,7 +28,7 @@ def decide_cancel(draft: Draft, command: CancelTask, facts: Facts) -> Decision:
         raise scope_missing("cancelling a task that another agent has", "admin")
     check_runtime(draft, command.speaks_for, command.subject)
     previous = state.active_id
-    ownership.clear_all(draft, "clear", command.reason)
+    ownership.clear_all(draft, "clear", command.reason, turns="cancelled")
     return Decision(
         events=tuple(draft.events),
         task_id=task.task_id,

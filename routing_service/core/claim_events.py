@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from routing_service.core.vocabulary import Initiator
+
 
 class Claimed(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="claimed"):
     """A person has claimed the conversation of an agent of kind human.
@@ -63,6 +65,8 @@ class MessageSaid(
     """An agent said something to the user, and its turn goes on.
 
     request_id: the open request in which it was said; "" = it had none. by: the signed-in subject.
+    initiator: OPERATOR = an operator said it while the agent had the conversation; None = the
+    agent.
     """
 
     message_id: str
@@ -71,6 +75,7 @@ class MessageSaid(
     agent_id: str
     text: str = ""
     by: str = ""
+    initiator: Initiator | None = None
 
 
 class NoteAdded(

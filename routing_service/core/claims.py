@@ -99,7 +99,7 @@ def take_persons_answer(
     if is_live or (claim is not None and claim.agent_id == turn.holder):
         check_claimant(draft, command.subject)
     if is_live:
-        answer_earlier(draft, command, turn, facts)
+        answer_earlier(draft, command, turn)
 
 
 def _is_of_claim(draft: Draft, command: PersonsAnswer, facts: Facts) -> bool:
@@ -147,19 +147,24 @@ def check_runtime(draft: Draft, speaks_for: frozenset[str] | None, subject: str)
         check_claimant(draft, subject)
 
 
-def answer_earlier(draft: Draft, command: CompleteTurn, turn: OpenTurn, facts: Facts) -> None:
+def answer_earlier(draft: Draft, command: CompleteTurn, turn: OpenTurn) -> None:
     """Close the turns before the live one, which a person answers.
 
     A question to another agent answers none.
     """
     outcome = command.outcome
-    if isinstance(outcome, HandOff) and outcome.mode is HandoffMode.CONSULT:
-        return
-    for earlier in turns_of_person(draft.state, draft.registry):
+    if not (isinstance(outcome, HandOff) and outcome.mode is HandoffMode.CONSULT):
+        answer_with(draft, turn)
+
+
+def answer_with(draft: Draft, turn: OpenTurn) -> None:
+    """Close the turns of a person before the live one: what becomes of that is for them too."""
+    in_hand = turns_of_person(draft.state, draft.registry)
+    for earlier in in_hand if turn in in_hand else ():
         if earlier is turn:
             continue
         closed = (earlier.request_id, earlier.root_request_id, earlier.holder)
-        if facts.of(StoreFormat) < WORK_FORMAT:
+        if draft.store_format < WORK_FORMAT:
             draft.add(TurnAbandoned(*closed, cause="limit"))
         else:
             draft.add(TurnAnswered(*closed, answered_by=turn.request_id))

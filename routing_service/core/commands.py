@@ -24,6 +24,7 @@ from routing_service.core.vocabulary import (
     OutcomeStatus,
     RouteReason,
     TopicOutcome,
+    TurnFate,
 )
 
 
@@ -84,9 +85,10 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
     """A handoff, inside an open turn (turn_request_id) or between messages.
 
     initiator: None = derived from the source: SUPERVISOR for the home agent, else AGENT.
-    suggestion_id: the offer that the user accepts by it; new_task_id, child_seed: unused ids for
-    that. subject: the signed-in caller, "" without sign-in. task_id: whose agent it is about; "" =
-    that of the turn, or else the one in the foreground.
+    suggestion_id: the offer that the user accepts by it; new_task_id: an unused id for that.
+    child_seed: makes the ids of a request that opens, and of a message to the user. subject: the
+    signed-in caller, "" without sign-in. task_id: whose agent it is about; "" = that of the turn,
+    or else the one in the foreground. open_turn: of a move outside a turn; None = by the initiator.
     """
 
     request_id: str
@@ -105,6 +107,7 @@ class SetActiveAgent(msgspec.Struct, frozen=True):
     child_seed: str = ""
     subject: str = ""
     task_id: str = ""
+    open_turn: TurnFate | None = None
 
 
 class ClearActiveAgent(msgspec.Struct, frozen=True):
@@ -112,7 +115,8 @@ class ClearActiveAgent(msgspec.Struct, frozen=True):
 
     speaks_for: the agents of the runtime that asks; one of them must be active or be the home
     agent. None = the caller is not a runtime. subject: the signed-in caller, "" without sign-in.
-    task_id: whose agent is to go; "" = that of the foreground.
+    task_id: whose agent is to go; "" = that of the foreground. initiator: OPERATOR, USER, or AGENT
+    for a runtime. open_turn, child_seed: as of a handoff.
     """
 
     request_id: str
@@ -122,6 +126,9 @@ class ClearActiveAgent(msgspec.Struct, frozen=True):
     subject: str = ""
     task_id: str = ""
     stickiness_enabled: bool = True
+    initiator: Initiator = Initiator.USER
+    open_turn: TurnFate | None = None
+    child_seed: str = ""
 
 
 class CancelTask(msgspec.Struct, frozen=True):
@@ -485,6 +492,18 @@ class DispatchPlan(msgspec.Struct, frozen=True):
     trace_id: str = ""
 
 
+class MovedTurn(msgspec.Struct, frozen=True):
+    """The turn that was live when the conversation was moved outside of it.
+
+    waiting_us: since when its agent had it. agent_id: who has it now, "" = it is abandoned.
+    """
+
+    request_id: str
+    waiting_us: int
+    agent_id: str
+    fate: TurnFate
+
+
 class SuggestionPlan(msgspec.Struct, frozen=True):
     """An offer to the user as frontends get it, without its text."""
 
@@ -515,7 +534,7 @@ class Decision(msgspec.Struct, frozen=True):
     task_id: the task the answer names. status: of a completed turn. text: the agent's, without
     markers. agent_id: the agent that gets the next message, after a handoff or a clear. topic: None
     if topics are off or could not count. is_vote: an approval that does not decide yet.
-    queued: a message waits for the answer to the one before.
+    queued: a message waits for the answer to the one before. moved: of a handoff or a clear.
     """
 
     events: tuple[Event, ...] = ()
@@ -532,3 +551,4 @@ class Decision(msgspec.Struct, frozen=True):
     topic: TopicNote | None = None
     is_vote: bool = False
     queued: bool = False
+    moved: MovedTurn | None = None

@@ -28,6 +28,7 @@ from routing_service.core.commands import (
     Erase,
     Expire,
     KeepTurn,
+    MovedTurn,
     ReleaseTurn,
     ReportDegraded,
     ResumeTask,
@@ -40,8 +41,9 @@ from routing_service.core.draft import Draft
 from routing_service.core.erased_owner import owner_hash
 from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
-from routing_service.core.facts import NO_FACTS, Facts, StoreFormat
+from routing_service.core.facts import NO_FACTS, Facts, LeasedTurns, StoreFormat
 from routing_service.core.keep_turn import decide_keep
+from routing_service.core.moved_turn import bring_home, fate_of, let_go
 from routing_service.core.people import end_claim
 from routing_service.core.registry import Registry
 from routing_service.core.report_degraded import decide_report
@@ -51,7 +53,7 @@ from routing_service.core.said import decide_of_people
 from routing_service.core.session import SessionState
 from routing_service.core.set_active_agent import decide_set_active
 from routing_service.core.strand_fold import with_own_history
-from routing_service.core.vocabulary import ClearScope
+from routing_service.core.vocabulary import ClearScope, TurnFate
 
 
 class Decided(msgspec.Struct, frozen=True):
@@ -85,8 +87,9 @@ def decide(
 
 def decide_case(case: Case, facts: Facts) -> Decided:
     """Decide a case once. facts: those that facts_needed() asks for. Raises RoutingError."""
-    draft, command = case.draft, case.command
-    draft.store_format = facts.of(StoreFormat) if facts else 1  # Most messages need none.
+    # Most messages need no facts.
+    draft = _informed(case.draft, facts) if facts else case.draft
+    command = case.command
     match command:
         case RouteMessage():
             decision = decide_route(case, command, facts)
@@ -121,13 +124,19 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             return Decided(decision, case.origin or draft.before, draft.now_us)
         state = draft.state
     after = state if decision.events else draft.before
-    decision = _with_own_history(decision, state)
+    decision = _with_own_history(decision, state) if state.has_work else decision
     return Decided(decision, after, draft.now_us, tuple(draft.active_after))
+
+
+def _informed(draft: Draft, facts: Facts) -> Draft:
+    """Note in a draft what any decision may ask of the store: its format, what workers have."""
+    draft.store_format, draft.leased = facts.of(StoreFormat), facts.of(LeasedTurns)
+    return draft
 
 
 def _with_own_history(decision: Decision, state: SessionState) -> Decision:
     """Note in a dispatch whether it is sent with the turns of its task alone."""
-    if decision.dispatch is None or not state.has_work:
+    if decision.dispatch is None:
         return decision
     return replace(decision, events=with_own_history(decision.events, state))
 
@@ -174,10 +183,12 @@ def _decide_clear(draft: Draft, command: ClearActiveAgent, facts: Facts) -> Deci
         return Decision(task_id=task_id, agent_id=home_id)
     ownership.expire_waits(draft)
     check_runtime(draft, command.speaks_for, command.subject)
+    moved = None
     match command.scope:
         case ClearScope.ACTIVE_AGENT:
-            ownership.clear(draft, "clear", command.reason)
+            moved = _clear_agent(draft, command, facts)
         case ClearScope.SESSION:
+            moved = let_go(draft, TurnFate.ABANDON, "clear")
             ownership.clear_all(draft, "clear", command.reason)
         case _:
             assert_never(command.scope)
@@ -186,7 +197,24 @@ def _decide_clear(draft: Draft, command: ClearActiveAgent, facts: Facts) -> Deci
         task_id=task_id,
         previous_agent=previous,
         agent_id=home_id,
+        moved=moved,
     )
+
+
+def _clear_agent(draft: Draft, command: ClearActiveAgent, facts: Facts) -> MovedTurn | None:
+    """Return to the home agent, and say what becomes of the live turn."""
+    state, home_id = draft.state, draft.registry.home_agent_id
+    by = command.speaks_for or frozenset((state.active_id or home_id,))
+    fate = fate_of(draft, command.open_turn, command.initiator, by=by)
+    live, paused = state.live_turn, state.paused
+    moved = let_go(draft, fate, "clear")
+    goes_along = moved is not None and fate is TurnFate.TAKE_ALONG
+    ownership.clear(draft, "clear", command.reason, brings_paused=goes_along and live is None)
+    if moved is None or not goes_along:
+        return moved
+    if (turn := live or paused) is not None:
+        bring_home(draft, turn, command, facts)
+    return replace(moved, agent_id=home_id)
 
 
 def view(state: SessionState, registry: Registry, now_us: int) -> SessionState:

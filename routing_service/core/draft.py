@@ -5,17 +5,30 @@ Rule: nothing is read from the old state once an event has changed it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from routing_service.core.events import Event
 from routing_service.core.registry import Agent, Registry
 from routing_service.core.session import SessionState, evolve
 
+NO_TURNS: Final[frozenset[str]] = frozenset()
+
 
 class Draft:
     """Collects the events of one change and folds them as they come."""
 
-    __slots__ = ("active_after", "before", "events", "now_us", "registry", "state", "store_format")
+    __slots__ = (
+        "active_after",
+        "before",
+        "events",
+        "leased",
+        "now_us",
+        "registry",
+        "state",
+        "store_format",
+    )
 
     def __init__(
         self, state: SessionState | None, session_id: str, registry: Registry, now_us: int
@@ -33,6 +46,8 @@ class Draft:
         self.registry = registry
         # Set once it is known; the forms of format 1 can always be stored.
         self.store_format = 1
+        # The requests that workers have under leases, as far as it was asked.
+        self.leased = NO_TURNS
         self.events: list[Event] = []
         # The active agent after each event, so that readers of the log need not fold all of it.
         self.active_after: list[str] = []
@@ -52,6 +67,7 @@ class Draft:
         draft.before = draft.state = state
         draft.registry = registry
         draft.store_format = 1
+        draft.leased = NO_TURNS
         draft.events = []
         draft.active_after = []
         return draft
@@ -61,6 +77,7 @@ class Draft:
         draft = Draft.standing(self.state, self.registry)
         draft.now_us = self.now_us
         draft.before = self.before
+        draft.leased = self.leased
         draft.become(self)
         return draft
 

@@ -259,6 +259,8 @@ class MessageRouted(
     metadata: what the message adds to its task. confidence, topic_model: if its topic brought it
     here, the detector's probability and version. topic: set if detection judged it. inbox: workers
     get the turn from inboxes (format 2). own_history: the turns sent along are of its task alone.
+    handoff_revision: the change with the handoff that its agent has not answered to yet, 0 = none.
+    continues: the request whose message this is again, because its approval was withdrawn.
     """
 
     request_id: str
@@ -278,6 +280,8 @@ class MessageRouted(
     topic: TopicTrace | None = None
     inbox: bool = False
     own_history: bool = False
+    handoff_revision: int = 0
+    continues: str = ""
 
     @property
     def shown_reason(self) -> RouteReason:
@@ -367,12 +371,22 @@ class StepsReported(
 class TurnAbandoned(
     msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_abandoned"
 ):
-    """A turn was closed without an answer. cause: limit | timeout | reset | clear."""
+    """A turn was closed without an answer. cause: limit | timeout | reset | clear.
+
+    exact: what it really was, where the older releases that read this know no word for it:
+    overtaken | attempts (stored as limit), command | cancelled (as clear); "" = the cause.
+    """
 
     request_id: str
     root_request_id: str
     agent_id: str
     cause: str
+    exact: str = ""
+
+    @property
+    def shown_cause(self) -> str:
+        """Why it was closed, for readers of this release."""
+        return self.exact or self.cause
 
 
 DEGRADED_DETAIL: Final = "degraded"
@@ -391,6 +405,8 @@ class TurnCompleted(
     kept: the agent leaves by it once stickiness is on again, see SessionState.meanwhile.
     user_text, user_items, decided_us: of a turn that a client decided alone while the service was
     away: no message of its own is stored for it. decided_us: 0 = unknown.
+    next_revision: the change by which its request went along to another agent, 0 = it did not; the
+    answer carries that dispatch.
     """
 
     request_id: str
@@ -413,6 +429,7 @@ class TurnCompleted(
     user_items: tuple[Item, ...] = ()
     decided_us: int = 0
     kept: bool = False
+    next_revision: int = 0
 
 
 class AgentHandedOff(
@@ -429,7 +446,9 @@ class AgentHandedOff(
     answer, which is no step of a ping-pong (in changes stored before this field it is one).
     resumes: to_agent was interrupted, further down the stack; it goes on from its frame.
     kept: see SessionState.meanwhile; settles: what was kept takes effect by this event.
-    to_person: to_agent is of kind human, or gets back what none of them claimed: no hop.
+    to_person: to_agent is of kind human, or gets back what none of them claimed, or an operator
+    moved the turn: no hop. along: the turn went along with a move outside of it, of which its agent
+    did not know.
     """
 
     from_agent: str
@@ -457,6 +476,7 @@ class AgentHandedOff(
     settles: bool = False
     to_person: bool = False
     own_history: bool = False
+    along: bool = False
 
     @property
     def hands_back(self) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from routing_service.core import events as ev
 from routing_service.core import ownership, strands
+from routing_service.core.abandon import drop_overtaken
 from routing_service.core.commands import Decision, Expire
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.facts import Facts
+from routing_service.core.inbox import overtaken_of_task
 from routing_service.core.people import claim_of, turns_of_person, unclaimed_due_us
 from routing_service.core.queued_messages import is_any_due, next_queue
 from routing_service.core.registry import Registry
@@ -43,6 +45,9 @@ def next_due_us(state: SessionState, registry: Registry) -> int | None:
         unclaimed_us = unclaimed_due_us(state, registry)
         if unclaimed_us is not None:
             due_us = unclaimed_us if due_us is None else min(due_us, unclaimed_us)
+    if registry.has_inboxes and state.open_turns and overtaken_of_task(state, registry):
+        # Whether a worker still has it is not in the state: the sweeper asks for it.
+        due_us = state.update_us
     for turn in state.open_turns:
         if timeout_us:
             time_us = turn.dispatched_us + timeout_us
@@ -67,11 +72,15 @@ def decide_expire(draft: Draft, command: Expire, facts: Facts) -> Decision:
     """Let take effect what has fallen due; no events where nothing has."""
     last_used_us = draft.before.last_used_us
     ownership.expire_waits(draft, command.child_seed)
+    drop_overtaken(draft)
     give_back_unclaimed(draft, command.child_seed, stickiness_enabled=command.stickiness_enabled)
     went_home = ownership.expire_ownership(draft)
     if draft.state.apart is not None:
         strands.expire_parked(
-            draft, command.child_seed, stickiness_enabled=command.stickiness_enabled
+            draft,
+            command.child_seed,
+            stickiness_enabled=command.stickiness_enabled,
+            is_own=True,
         )
     waiting = next_queue(draft.before)
     if waiting is not None:

@@ -20,9 +20,11 @@ from routing_service.core.commands import (
     ClaimTurn,
     ClearActiveAgent,
     CompleteTurn,
+    DispatchPlan,
     Erase,
     Expire,
     HandOff,
+    HandoffPlan,
     KeepTurn,
     PersonsAnswer,
     ReleaseTurn,
@@ -34,8 +36,10 @@ from routing_service.core.commands import (
     TopicOpinion,
 )
 from routing_service.core.events import MessageQueued, MessageRouted
+from routing_service.core.inbox import InboxPlace, inbox_places, is_in_inbox
 from routing_service.core.markers import may_hold_marker
 from routing_service.core.queued_messages import next_queue
+from routing_service.core.session import OpenTurn
 from routing_service.core.suggestions import takes_plain_answers
 from routing_service.core.topic_switch import TopicInquiry, inquiry, may_ask
 from routing_service.core.turn_ids import revision_of_child
@@ -140,6 +144,44 @@ class QueuedText(Fact[MessageQueued | None], frozen=True):
     message_revision: int
 
 
+class PausedMessage(Fact[MessageRouted | None], frozen=True):
+    """The message of the turn that waits for an approval, which a change holds."""
+
+    message_revision: int
+
+
+class LeasedTurns(Fact[frozenset[str]], frozen=True):
+    """The requests of these turns in inboxes that workers have under leases."""
+
+    unasked: ClassVar[frozenset[str]] = frozenset()
+    places: tuple[InboxPlace, ...]
+
+
+class HandedBefore(msgspec.Struct, frozen=True):
+    """A handoff outside a turn, and the change that holds it."""
+
+    plan: HandoffPlan
+    revision: int
+
+
+class StandingHandoff(Fact[HandedBefore | None], frozen=True):
+    """The handoff outside a turn by which an agent has the conversation that it has not used yet.
+
+    None = it has it otherwise.
+    """
+
+    agent_id: str
+
+
+class MovedDispatch(Fact[DispatchPlan | None], frozen=True):
+    """The dispatch of a turn that went along with a move while its agent worked on it.
+
+    None = it was handed on within the turn, by who knows of it.
+    """
+
+    turn: OpenTurn
+
+
 class StoreFormat(Fact[int], frozen=True):
     """The store's format number: which forms this change may be stored in."""
 
@@ -195,6 +237,9 @@ def topic_asked(case: Case) -> TopicInquiry | None:
 def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[Fact[Any]]:
     before = case.draft.before
     needed: list[Fact[Any]] = []
+    active = before.active
+    if before.open_turns or active is None or not active.turns_taken:
+        needed += _needs_of_move_before(case)
     if (command.inbox and not case.draft.registry.is_all_inbox) or case.blocked_by is not None:
         needed.append(StoreFormat())
     # A caller's own id names, read as one of the service's, a revision far beyond the last.
@@ -224,6 +269,23 @@ def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[F
     return needed
 
 
+def _needs_of_move_before(case: Case) -> list[Fact[Any]]:
+    """Return what is needed of a turn that a message may overtake, and of a handoff before it."""
+    before = case.draft.before
+    active = before.active
+    is_new = before.sent_home if active is None else not (active.turns_taken or active.entered_turn)
+    needed = _leases(case) if before.open_turns else []
+    if not is_new:
+        return needed
+    return [*needed, StandingHandoff(before.active_id or case.draft.registry.home_agent_id)]
+
+
+def _leases(case: Case) -> list[Fact[Any]]:
+    """Return the question which of the open turns in inboxes workers have, if there are any."""
+    places = tuple(inbox_places(case.draft.state, case.draft.registry))
+    return [LeasedTurns(places)] if places else []
+
+
 _WITH_FACTS = (HandOff, AskApproval)
 """Outcomes for which more is needed: one check, because every answer pays for it."""
 
@@ -237,11 +299,18 @@ def _needs_of_answer(case: Case, command: CompleteTurn, _: Facts) -> list[Fact[A
         needed.append(ConsultQuestion(command.request_id))
     if turn is None or turn.holder != command.agent_id:
         needed.append(WasAsked(command.request_id, command.agent_id))
+        if turn is not None and _moved_to_caller(case, turn, command.agent_id):
+            needed.append(MovedDispatch(turn))
     if isinstance(command.outcome, _WITH_FACTS) or _may_hold_marker(command):
         needed.append(RefusedHandoffs(command.request_id))
         if isinstance(command.outcome, AskApproval):
             needed.append(StoreFormat())
     return needed
+
+
+def _moved_to_caller(case: Case, turn: OpenTurn, agent_id: str) -> bool:
+    """Say whether an agent's turn is now with another one, to which a caller carries it."""
+    return turn.was_held_by(agent_id) and not is_in_inbox(case.draft.registry, turn)
 
 
 def _needs_of_person(case: Case, command: PersonsAnswer, found: Facts) -> list[Fact[Any]]:
@@ -267,11 +336,29 @@ def _needs_of_handoff(case: Case, command: SetActiveAgent, found: Facts) -> list
             needed.append(PastTurn(turn_id))
     if command.suggestion_id and before.suggestion is not None:
         needed.append(OfferedMessage(before.suggestion.message_revision))
+        needed += _leases(case)
+    if not turn_id:
+        needed += _needs_of_move(case, says=bool(command.message))
     return [*needed, *_needs_of_task(case, command, found)] if command.task_id else needed
 
 
 def _needs_of_clear(case: Case, command: ClearActiveAgent, found: Facts) -> list[Fact[Any]]:
-    return _needs_of_task(case, command, found) if command.task_id else []
+    needed = _needs_of_move(case, says=False)
+    return [*needed, *_needs_of_task(case, command, found)] if command.task_id else needed
+
+
+def _needs_of_move(case: Case, *, says: bool) -> list[Fact[Any]]:
+    """Return what is needed to move a conversation with what waits in it.
+
+    says: the user is told something by it.
+    """
+    paused = case.draft.state.paused
+    needed: list[Fact[Any]] = []
+    if says or case.draft.registry.people:
+        needed.append(StoreFormat())
+    if paused is not None:
+        needed.append(PausedMessage(paused.message_revision))
+    return needed
 
 
 def _needs_format(
@@ -291,7 +378,8 @@ def _needs_of_task(case: Case, command: _NamesTask, _: Facts) -> list[Fact[Any]]
 
 
 def _needs_of_decision(case: Case, command: ResumeTask, found: Facts) -> list[Fact[Any]]:
-    needed = _needs_of_task(case, command, found)
+    # The turn that goes on may overtake one.
+    needed = [*_leases(case), *_needs_of_task(case, command, found)]
     approval = case.draft.before.approval
     if approval is not None and approval.voters:
         needed.append(VoterNames(command.request_id, approval.voters))
@@ -299,8 +387,15 @@ def _needs_of_decision(case: Case, command: ResumeTask, found: Facts) -> list[Fa
 
 
 def _needs_of_expiry(case: Case, _command: Expire, _found: Facts) -> list[Fact[Any]]:
-    waiting = next_queue(case.draft.before)
-    return [] if waiting is None else [QueuedText(waiting[1].message_revision)]
+    state = case.draft.before
+    waiting = next_queue(state)
+    needed: list[Fact[Any]] = []
+    if waiting is not None:
+        needed.append(QueuedText(waiting[1].message_revision))
+    if state.queued:
+        needed.append(StandingHandoff(state.active_id or case.draft.registry.home_agent_id))
+    # A turn that goes on after its approval may overtake another.
+    return [*needed, *_leases(case)]
 
 
 def _needs_nothing(_case: Case, _command: Any, _found: Facts) -> list[Fact[Any]]:

@@ -30,7 +30,8 @@ class Attempt:
     source: the agent that hands over, as the service sees it; claimed_source: as the caller says,
     "" = not given. mode: what the handoff would really do. turn: the open turn it happens in, None
     outside one. turn_is_lost: the named turn is no longer open. mid_task: a task was open before
-    this message. refusals: earlier refused attempts in the turn.
+    this message. refusals: earlier refused attempts in the turn. along: the turn goes along with a
+    handoff outside of it.
     """
 
     state: SessionState
@@ -44,6 +45,7 @@ class Attempt:
     turn_is_lost: bool = False
     mid_task: bool = False
     refusals: int = 0
+    along: bool = False
 
     @property
     def is_home(self) -> bool:
@@ -53,7 +55,7 @@ class Attempt:
     @property
     def in_turn(self) -> bool:
         """Say whether the caller named a turn."""
-        return self.turn is not None or self.turn_is_lost
+        return (self.turn is not None and not self.along) or self.turn_is_lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,9 @@ def _not_system(attempt: Attempt) -> str:
 def _not_active(attempt: Attempt) -> str:
     target = attempt.target.agent_id
     if attempt.turn is not None:
-        if target == attempt.turn.holder:
+        # A turn that goes along may be with an agent that does not have the conversation.
+        present = attempt.state.active_id or attempt.registry.home_agent_id
+        if target == attempt.turn.holder and (target == present or not attempt.along):
             return f'agent "{target}" holds this turn already'
         return ""
     if target == attempt.state.active_id:
@@ -163,7 +167,7 @@ def _from_agent(attempt: Attempt) -> str:
     claimed = attempt.claimed_source
     if not claimed:
         return ""
-    if attempt.turn is not None:
+    if attempt.turn is not None and not attempt.along:
         if claimed == attempt.turn.holder:
             return ""
         return f'the turn is held by "{attempt.turn.holder}", not by "{claimed}"'
@@ -286,7 +290,7 @@ def _approval_pending(attempt: Attempt) -> str:
 
 
 def _live_turn(attempt: Attempt) -> str:
-    if attempt.turn is not None and attempt.turn.asker:
+    if attempt.turn is not None and attempt.turn.asker and not attempt.along:
         return f'the turn is a question of "{attempt.turn.asker}"; it can only be answered'
     if attempt.turn_is_lost:
         return "the turn is closed; leave turn_request_id out to hand over the next message"

@@ -38,6 +38,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     position: (revision, place) of the dispatch, which orders the history.
     revision: the change that last changed the record: its answer's, or else its dispatch's.
     message_revision: the change that holds the user's text; has_message: it is filled in.
+    abandoned: why it can no longer be answered, as TurnAbandoned shows it, "" = it can.
     asker: the agent that asked, if the turn is a question to this one. asks: the agent that this
     one asked instead of answering. answered_by: a later request, whose answer is for this one too.
     is_said: the agent said it while a turn went on. outcome None, and none of these: unanswered.
@@ -67,7 +68,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     status: OutcomeStatus | None = None
     handoff_message: str = ""
     complete_us: int | None = None
-    is_abandoned: bool = False
+    abandoned: str = ""
     asker: str = ""
     asks: str = ""
     answered_by: str = ""
@@ -80,7 +81,7 @@ class TurnRecord(msgspec.Struct, frozen=True):
     @property
     def is_open(self) -> bool:
         """Say whether nothing has become of the request yet."""
-        closed = self.is_abandoned or self.answered_by or self.is_said
+        closed = self.abandoned or self.answered_by or self.is_said
         return self.outcome is None and not closed
 
     def answered(self, event: ev.TurnCompleted, revision: int, now_us: int) -> TurnRecord:
@@ -196,7 +197,7 @@ class HistoryFold:
                 case ev.TurnAbandoned():
                     known = self._records.get((event.request_id, event.agent_id))
                     if known is not None:
-                        self._put(changed(known, is_abandoned=True, revision=revision))
+                        self._put(changed(known, abandoned=event.shown_cause, revision=revision))
                 case ev.TurnAnswered():
                     self._answer_with(event, revision, now_us)
                 case ev.TaskParked(cause="paused"):
@@ -396,6 +397,7 @@ def _opened(event: ev.MessageRouted, position: tuple[int, int], now_us: int) -> 
         message_revision=position[0],
         create_us=now_us,
         revision=position[0],
+        parent_request_id=event.continues,
         reason=event.shown_reason,
         user_text=event.text,
         user_items=event.items,

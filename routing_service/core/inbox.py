@@ -2,7 +2,8 @@
 
 Rule: it follows from the state and the registry alone. A task has at most one such turn, its live
 one, so what an agent gets of one task is in order and one at a time. For a person it is the first
-of the person's turns.
+of the person's turns. A turn that was overtaken keeps its place for the worker that has it, and is
+open only for as long as one has it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from routing_service.core.people import turns_of_person
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState, Strand
-from routing_service.core.strand_fold import live_turn
+from routing_service.core.strand_fold import every_open_turn, live_turn
 
 
 class InboxPlace(NamedTuple):
@@ -52,9 +53,55 @@ def waiting_places(state: SessionState | None, registry: Registry) -> list[Inbox
     if state is None:
         return []
     waiting = [turn for turn in live_turns(state) if is_in_inbox(registry, turn)]
-    if not registry.people:
-        return list(map(place_of, waiting))
-    return [place_of(_first_of(state, turn, registry)) for turn in waiting]
+    if registry.people:
+        waiting = [_first_of(state, turn, registry) for turn in waiting]
+    kept = [turn for turn in overtaken_turns(state, registry) if turn.holder not in registry.people]
+    return [*map(place_of, waiting), *map(place_of, kept)]
+
+
+def overtaken_turns(state: SessionState, registry: Registry) -> list[OpenTurn]:
+    """Return the turns in inboxes that can move nothing any more, those of parked tasks too."""
+    parked = state.apart.parked if state.apart is not None else ()
+    places: tuple[SessionState | Strand, ...] = (state, *parked)
+    return [turn for place in places for turn in overtaken_of_task(place, registry)]
+
+
+def find_worked(state: SessionState | None, request_id: str, registry: Registry) -> OpenTurn | None:
+    """Return the turn of a request that an agent may still answer: live, or a worker's."""
+    live = find_live(state, request_id)
+    if live is not None or state is None:
+        return live
+    overtaken = (turn for turn in overtaken_turns(state, registry))
+    return next((turn for turn in overtaken if turn.request_id == request_id), None)
+
+
+def inbox_places(state: SessionState, registry: Registry) -> list[InboxPlace]:
+    """Return the places of all open turns in inboxes of agents that are no people."""
+    return [
+        place_of(turn)
+        for turn in every_open_turn(state)
+        if turn.holder not in registry.people and is_in_inbox(registry, turn)
+    ]
+
+
+def overtaken_of_task(place: SessionState | Strand, registry: Registry) -> list[OpenTurn]:
+    """Return those of one task. A person's earlier turns are none: people read all of them."""
+    if not place.open_turns:
+        return []
+    live = place.live_turn if isinstance(place, SessionState) else live_turn(place)
+    if len(place.open_turns) == 1 and live is not None:
+        return []  # Nearly always.
+    active = place.active
+    person = ""
+    if active is not None and active.agent_id in registry.people and place.meanwhile is None:
+        person = active.agent_id
+    return [
+        turn
+        for turn in place.open_turns
+        if turn is not live
+        and is_in_inbox(registry, turn)
+        and not (person and turn.holder == person and turn.epoch == place.epoch)
+    ]
 
 
 def _first_of(state: SessionState, turn: OpenTurn, registry: Registry) -> OpenTurn:
@@ -82,3 +129,10 @@ def find_waiting(state: SessionState | None, place: InboxPlace) -> OpenTurn | No
     The registry does not count: a turn that was given to an inbox is carried to its end.
     """
     return next((turn for turn in live_turns(state) if place_of(turn) == place), None)
+
+
+def find_placed(state: SessionState | None, place: InboxPlace) -> OpenTurn | None:
+    """Return the turn at a place, if it is open and held by that agent, live or overtaken."""
+    if state is None:
+        return None
+    return next((turn for turn in every_open_turn(state) if place_of(turn) == place), None)

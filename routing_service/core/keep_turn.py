@@ -14,6 +14,7 @@ from routing_service.core.deadlines import extended_us
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, invalid_field
 from routing_service.core.facts import Facts, StoreFormat
+from routing_service.core.inbox import find_worked
 from routing_service.core.session import OpenTurn, Work
 
 WORK_FORMAT: Final = 2
@@ -34,12 +35,13 @@ _NO_WORK: Final = Work()
 def decide_keep(draft: Draft, command: KeepTurn, facts: Facts) -> Decision:
     """Move the turn's deadline, and store its steps; no events if there is nothing to store.
 
-    A turn that is no longer the agent's is left as it is.
+    A turn that is no longer the agent's is left as it is; one that was overtaken goes on.
     Raises STORE_FORMAT, INVALID_FIELD for a gap in the steps, OVERLOADED for steps too soon.
     """
     ownership.expire_waits(draft)
     turn = draft.state.find_turn(command.request_id)
-    if turn is not None and turn.holder == command.agent_id and draft.state.is_live(turn):
+    is_worked = find_worked(draft.state, command.request_id, draft.registry) is turn
+    if turn is not None and turn.holder == command.agent_id and is_worked:
         store_format = facts.of(StoreFormat)
         if command.steps:
             _report(draft, command, turn, store_format)
@@ -70,6 +72,8 @@ def _report(draft: Draft, command: KeepTurn, turn: OpenTurn, store_format: int) 
     if command.attempt < work.attempt:
         return  # A later worker has the turn by now.
     known = steps_known(turn, command.attempt)
+    if not work.attempt and not draft.state.is_live(turn):
+        known = command.first_step  # What was known of it was forgotten when it was overtaken.
     steps = command.steps[max(0, known - command.first_step) :]
     room = TURN_STEPS_MAX - work.kept
     left_bytes = TURN_STEPS_BYTES_MAX - work.kept_bytes

@@ -50,6 +50,15 @@ _BY_ANSWER = frozenset({"proceed", "complete"})
 _UNSURE_TURNS = frozenset({RouteReason.NO_ACTIVE_AGENT, RouteReason.CONSULTED})
 
 
+_STORED_CAUSES: Final = {
+    "overtaken": "limit",
+    "attempts": "limit",
+    "command": "clear",
+    "cancelled": "clear",
+}
+"""Causes of an abandoned turn that older releases do not know, and what is stored instead."""
+
+
 WAIT_FORMAT: Final = 2
 """The store's format from which a conversation that nobody claims goes back."""
 
@@ -57,7 +66,9 @@ WAIT_FORMAT: Final = 2
 class Move(msgspec.Struct, frozen=True):
     """A handoff that the rules allowed. child_request_id: "" keeps the turn's request.
 
-    no_hop: people give back what none of them claimed.
+    no_hop: people give back what none of them claimed, or an operator moves the turn.
+    along: see AgentHandedOff. brings_paused: the message of the withdrawn approval goes along, and
+    the approval ends after that.
     """
 
     source: str
@@ -74,6 +85,8 @@ class Move(msgspec.Struct, frozen=True):
     moves: bool = True
     kept: bool = False
     no_hop: bool = False
+    along: bool = False
+    brings_paused: bool = False
 
 
 def effective_mode(
@@ -133,7 +146,7 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
         and task_is_paused(draft.state)
         and (is_home or move.initiator is Initiator.OPERATOR)
     )
-    if drops_approval:
+    if drops_approval and not move.brings_paused:
         approvals.withdraw(draft, "handoff")
     draft.add(
         ev.AgentHandedOff(
@@ -157,15 +170,18 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
             resumes=_resumed_frame(draft, move) is not None,
             kept=move.kept,
             drops_approval=drops_approval,
-            sends_home=is_home and move.moves and not move.dispatches and _topics_count(draft),
+            # Also where no topic could count: the home agent is told of this handoff.
+            sends_home=is_home and move.moves and not move.dispatches,
             is_aside=move.route_reason is RouteReason.CONSULTED,
             to_person=move.no_hop or move.target.kind is AgentKind.HUMAN,
+            along=move.along,
         )
     )
     if draft.state.claim is not None:
         end_claim(draft)
     if move.target.unclaimed_timeout_us is not None and draft.store_format >= WAIT_FORMAT:
-        draft.add(WaitBegun(move.target.agent_id, "" if move.no_hop else move.source))
+        gave_back = move.no_hop and not move.along
+        draft.add(WaitBegun(move.target.agent_id, "" if gave_back else move.source))
     return HandoffPlan(
         from_agent=move.source,
         to_agent=move.target.agent_id,
@@ -216,9 +232,9 @@ def unlock(draft: Draft, cause: str) -> None:
         draft.add(ev.LockReleased(agent_id=active.agent_id, cause=cause))
 
 
-def clear(draft: Draft, cause: str, reason: str = "") -> None:
-    """Send the next message to the home agent; the task goes on."""
-    if draft.state.paused is not None:
+def clear(draft: Draft, cause: str, reason: str = "", *, brings_paused: bool = False) -> None:
+    """Send the next message to the home agent; the task goes on. brings_paused: see Move."""
+    if draft.state.paused is not None and not brings_paused:
         approvals.withdraw(draft, cause)
     unlock(draft, "answered" if cause in _BY_ANSWER else cause)
     draft.add(
@@ -233,10 +249,12 @@ def clear(draft: Draft, cause: str, reason: str = "") -> None:
         end_claim(draft)
 
 
-def clear_all(draft: Draft, cause: str, reason: str = "") -> None:
-    """Clear, cancel the open task, and abandon every open turn."""
-    for turn in draft.state.open_turns:
-        abandon(draft, turn, cause)
+def clear_all(draft: Draft, cause: str, reason: str = "", *, turns: str = "") -> None:
+    """Clear, cancel the open task, and abandon every open turn.
+
+    turns: the cause of these, "" = the same.
+    """
+    abandon_all(draft, turns or cause)
     for queued in draft.state.queued:
         draft.add(ev.MessageDequeued(request_id=queued.request_id, cause=cause))
     task = draft.state.open_task
@@ -357,15 +375,25 @@ def expire_turns(draft: Draft) -> None:
 
 
 def abandon(draft: Draft, turn: OpenTurn, cause: str) -> None:
-    """Close a turn without an answer; a late one is still kept in the history."""
+    """Close a turn without an answer; a late one is still kept in the history.
+
+    cause: as TurnAbandoned shows it.
+    """
     draft.add(
         ev.TurnAbandoned(
             request_id=turn.request_id,
             root_request_id=turn.root_request_id,
             agent_id=turn.holder,
-            cause=cause,
+            cause=_STORED_CAUSES.get(cause, cause),
+            exact=cause if cause in _STORED_CAUSES else "",
         )
     )
+
+
+def abandon_all(draft: Draft, cause: str) -> None:
+    """Close every open turn of the task that is decided about."""
+    for turn in draft.state.open_turns:
+        abandon(draft, turn, cause)
 
 
 def expire_ownership(draft: Draft) -> bool:
@@ -373,6 +401,7 @@ def expire_ownership(draft: Draft) -> bool:
 
     Nothing expires while an approval is pending, while a person has the conversation, or while the
     active agent is not available: its hold is kept unchanged until it comes back or is replaced.
+    An agent that would leave when its lock ends stays while it answers: see _answers_in_lock.
     """
     state = draft.state
     active = state.active
@@ -386,6 +415,8 @@ def expire_ownership(draft: Draft) -> bool:
         and draft.now_us >= active.lock_expire_us
     )
     is_over = is_idle(draft)
+    if lock_is_due and _answers_in_lock(draft):
+        return False
     # What nearly always holds first: nothing is due.
     if not (is_over or lock_is_due) or not is_available(draft, active.agent_id):
         return False
@@ -408,6 +439,17 @@ def expire_ownership(draft: Draft) -> bool:
         # The lock of the agent that gets the conversation back may have expired as well.
         give_back(draft, reason="timeout")
     return False
+
+
+def _answers_in_lock(draft: Draft) -> bool:
+    """Say whether a turn is live while an agent waits that leaves when it waits no more.
+
+    The user has answered in time; the message would be lost if the agent left.
+    """
+    state = draft.state
+    if state.active is None or state.live_turn is None:
+        return False
+    return draft.agent(state.active.agent_id).sticks is not Sticks.SESSION
 
 
 def is_idle(draft: Draft) -> bool:
@@ -455,7 +497,8 @@ def due_times(draft: Draft) -> list[int]:
     if active is None or task_is_paused(draft.state) or active.agent_id in draft.registry.people:
         return []
     idle_at_us = _idle_at_us(draft)
-    lock_at_us = active.lock_expire_us if active.locked else None
+    waits = active.locked and not _answers_in_lock(draft)
+    lock_at_us = active.lock_expire_us if waits else None
     if idle_at_us is None and lock_at_us is None:
         return []
     if not is_available(draft, active.agent_id):

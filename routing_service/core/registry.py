@@ -411,16 +411,17 @@ class Topics:
     # staying: learned from the registry's own conversations.
     temperature: float = 1.0
     stay_offset: float = 0.0
+    # Whether messages are judged at all; derived, because every message asks.
+    is_on: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Derive what every message asks for."""
+        object.__setattr__(self, "is_on", self.mode != "off")
 
     @property
     def asks_when_unsure(self) -> bool:
         """Say whether an unsure verdict is treated differently from a sure one."""
         return self.when_unsure is not WhenUnsure.STAY
-
-    @property
-    def is_on(self) -> bool:
-        """Say whether messages are judged at all."""
-        return self.mode != "off"
 
     def mode_to(self, agent: Agent) -> str:
         """Return how a message that is for an agent may bring its user there."""

@@ -6,6 +6,7 @@ Rule: exactly one decision counts; either way the paused agent goes on and gets 
 from __future__ import annotations
 
 from routing_service.core import approvals, ownership, resumption
+from routing_service.core.abandon import drop_overtaken
 from routing_service.core.commands import Decision, DispatchPlan, ResumePlan, ResumeTask
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, unknown_task
@@ -74,6 +75,7 @@ def decide_resume(draft: Draft, command: ResumeTask, facts: Facts) -> Decision:
     child_id = resumption.resume(
         draft, paused, command.decision, command.child_seed, command.comment
     )
+    drop_overtaken(draft)
     active = state.active
     dispatch = DispatchPlan(
         request_id=child_id,

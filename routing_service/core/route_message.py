@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from routing_service.core import approvals, ownership, strands, suggestions, topic_switch
 from routing_service.core import events as ev
+from routing_service.core.abandon import drop_overtaken
 from routing_service.core.case import Case, is_mid_task
 from routing_service.core.commands import (
     Decision,
     DispatchPlan,
     HandoffPlan,
     RouteMessage,
+    SuggestionPlan,
     TopicNote,
     Verdict,
 )
@@ -34,6 +36,7 @@ from routing_service.core.facts import (
     OfferedMessage,
     PlainAnswer,
     QueuedText,
+    StandingHandoff,
     StoredTaskStatus,
     StoreFormat,
     TopicVerdict,
@@ -67,7 +70,8 @@ class Choice(msgspec.Struct, frozen=True):
     """Where a message goes. agent_id "": to no agent, the reply is all.
 
     confidence, topic_model: if its topic brought it there. topic: what topic detection said.
-    detail: why an agent is away, for the agent that gets the message.
+    detail: why an agent is away, for the agent that gets the message. handoff_revision, continues:
+    see MessageRouted.
     """
 
     agent_id: str
@@ -79,6 +83,8 @@ class Choice(msgspec.Struct, frozen=True):
     topic_model: str = ""
     topic: ev.TopicTrace | None = None
     detail: str = ""
+    handoff_revision: int = 0
+    continues: str = ""
 
 
 def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
@@ -105,8 +111,9 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     if case.blocked_by is not None and (waits := _behind(case, command, facts)) is not None:
         return waits
     choice = Choice(case.agent_id, line.reasons[0], command.text, command.items)
-    if line is AWAY_LINE:
-        choice = replace(choice, detail=why_away(draft))
+    if facts or line is AWAY_LINE:
+        choice = _handed(choice, facts)
+        choice = replace(choice, detail=why_away(draft)) if line is AWAY_LINE else choice
     note = None
     if draft.registry.topics.is_on and topic_switch.may_ask(draft.registry, command):
         verdict = facts.of(TopicVerdict)
@@ -116,18 +123,13 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
             choice = _switched(command, note, effect.handoff)
         elif effect.asked is WhenUnsure.SUPERVISOR:
             home_id = draft.registry.home_agent_id
-            choice = replace(choice, agent_id=home_id, reason=RouteReason.TOPIC_UNSURE)
+            # What the agent was handed is not for the supervisor, which is only asked.
+            choice = Choice(home_id, RouteReason.TOPIC_UNSURE, command.text, command.items)
         choice = replace(choice, topic=_trace(effect))
     task_id = _join_task(draft, command, facts, command.task_id)
     reply = None if draft.before.approval is None else _notice(draft)
     plan = _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
-    offer = None
-    if note is not None and note.outcome is TopicOutcome.SUGGESTED:
-        offer = topic_switch.suggest(draft, command, note, choice.agent_id)
-    elif note is not None:
-        second = topic_switch.offered_second(draft, note, choice.agent_id)
-        if second is not None:
-            offer = topic_switch.suggest(draft, command, second, choice.agent_id)
+    offer = None if note is None else _offered(draft, command, note, choice.agent_id)
     return Decision(
         events=tuple(draft.events),
         task_id=task_id,
@@ -166,6 +168,24 @@ def _behind(case: Case, command: RouteMessage, facts: Facts) -> Decision | None:
     if facts.of(StoreFormat) < WORK_FORMAT:
         return None
     return queue_message(case.draft, command)
+
+
+def _offered(
+    draft: Draft, command: RouteMessage, note: TopicNote, agent_id: str
+) -> SuggestionPlan | None:
+    """Offer the agent that a message may be for, or that of a second request in it."""
+    offered: TopicNote | None = note
+    if note.outcome is not TopicOutcome.SUGGESTED:
+        offered = topic_switch.offered_second(draft, note, agent_id)
+    return None if offered is None else topic_switch.suggest(draft, command, offered, agent_id)
+
+
+def _handed(choice: Choice, facts: Facts) -> Choice:
+    """Return a choice with the handoff by which its agent has the conversation, if it is new."""
+    handed = facts.of(StandingHandoff)
+    if handed is None or handed.plan.to_agent != choice.agent_id:
+        return choice
+    return replace(choice, handoff=handed.plan, handoff_revision=handed.revision)
 
 
 def _notice(draft: Draft) -> ReplySpec | None:
@@ -409,14 +429,12 @@ def _join_task(draft: Draft, command: RouteMessage, facts: Facts, wanted: str) -
 def _dispatch(
     draft: Draft, command: RouteMessage, choice: Choice, *, task_id: str, mid_task: bool
 ) -> DispatchPlan:
-    """Open a turn with the chosen agent, and close the oldest where there are too many."""
-    excess = len(draft.state.open_turns) + 1 - draft.registry.limits.open_turns
-    if excess > 0:
-        if is_with_person(draft.state, draft.registry):
-            # The registry's limit is for agents; that of the state holds for people too.
-            excess = len(draft.state.open_turns) + 1 - OPEN_TURNS_MAX
-        for turn in draft.state.open_turns[: max(0, excess)]:
-            ownership.abandon(draft, turn, "limit")
+    """Open a turn with the chosen agent, and close the oldest where there are too many.
+
+    What it overtakes in an inbox is closed too, unless a worker has it.
+    """
+    if overtakes := draft.state.open_turns:
+        _make_room(draft)
     state = draft.state
     active = state.active
     locked = active is not None and active.agent_id == choice.agent_id and active.locked
@@ -449,14 +467,32 @@ def _dispatch(
         topic_model=choice.topic_model,
         topic=choice.topic,
     )
-    if command.inbox:
-        # Not among the arguments above: more than 15 make the call dearer for every message.
-        routed, plan = replace(routed, inbox=True), replace(plan, inbox=True)
+    # Not among the arguments above: more than 15 make the call dearer for every message.
+    if command.inbox or choice.handoff_revision:
+        plan = replace(plan, inbox=command.inbox)
+        routed = replace(
+            routed,
+            inbox=command.inbox,
+            handoff_revision=choice.handoff_revision,
+            continues=choice.continues,
+        )
     draft.add(routed)
+    if overtakes:
+        drop_overtaken(draft)
     if state.claim is not None:
         # A person who stood in for the active agent has the conversation no more.
         end_claim(draft)
     return plan
+
+
+def _make_room(draft: Draft) -> None:
+    """Close the oldest open turns where one more would be too many."""
+    turns = draft.state.open_turns
+    # The registry's limit is for agents; that of the state holds for people too.
+    by_people = is_with_person(draft.state, draft.registry)
+    most = OPEN_TURNS_MAX if by_people else draft.registry.limits.open_turns
+    for turn in turns[: max(0, len(turns) + 1 - most)]:
+        ownership.abandon(draft, turn, "limit")
 
 
 def send_on(draft: Draft, facts: Facts, new_task_id: str, *, stickiness_enabled: bool) -> None:
@@ -475,6 +511,7 @@ def send_on(draft: Draft, facts: Facts, new_task_id: str, *, stickiness_enabled:
     arrival = Arrival(draft, draft.state, stickiness_enabled, expired=False)
     line = choose_line(arrival)
     choice = Choice(line.agent(arrival), line.reasons[0], message.text, message.items)
+    choice = _handed(choice, facts)
     command = RouteMessage(
         request_id=request_id,
         text=message.text,
@@ -486,6 +523,14 @@ def send_on(draft: Draft, facts: Facts, new_task_id: str, *, stickiness_enabled:
     )
     task_id = _join_task(draft, command, facts, "")
     _dispatch(draft, command, choice, task_id=task_id, mid_task=mid_task)
+
+
+def send_again(draft: Draft, paused: OpenTurn, choice: Choice, request_id: str) -> DispatchPlan:
+    """Give the message of a turn that waited for an approval to an agent, as another request."""
+    command = RouteMessage(request_id, text="", new_task_id="", inbox=paused.is_delivered)
+    handed = draft.state.revision if choice.handoff is not None else 0
+    choice = replace(choice, handoff_revision=handed, continues=paused.request_id)
+    return _dispatch(draft, command, choice, task_id=paused.task_id, mid_task=paused.mid_task)
 
 
 def hinted_candidates(trace: ev.TopicTrace) -> tuple[tuple[str, float], ...]:

@@ -1,29 +1,46 @@
 """Deciding SetActiveAgent: a handoff by itself, inside an open turn or between messages.
 
 Rule: inside a turn it moves that turn, under the same request id; outside, it sets the agent of the
-next message.
+next message, and moved_turn.py says what becomes of the turn that is live.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace as replace_spec
 
 from msgspec.structs import replace
 
 from routing_service.core import ownership, suggestions
 from routing_service.core.cancel_task import named_task
 from routing_service.core.case import is_mid_task
+from routing_service.core.claim_events import MessageSaid
 from routing_service.core.claims import check_claimant
-from routing_service.core.commands import Decision, RouteMessage, SetActiveAgent
+from routing_service.core.commands import (
+    Decision,
+    DispatchPlan,
+    HandoffPlan,
+    MovedTurn,
+    RouteMessage,
+    SetActiveAgent,
+)
 from routing_service.core.draft import Draft
-from routing_service.core.errors import invalid_field, unknown_agent, unknown_request
+from routing_service.core.errors import (
+    invalid_field,
+    unknown_agent,
+    unknown_request,
+    unknown_session,
+)
 from routing_service.core.facts import Facts, PastTurn, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge
+from routing_service.core.keep_turn import WORK_FORMAT
 from routing_service.core.kept_moves import holds_meanwhile, settle_session
+from routing_service.core.moved_turn import bring_paused, fate_of, let_go
 from routing_service.core.refusals import refuse_handoff
 from routing_service.core.route_message import accept_suggestion
 from routing_service.core.session import OpenSuggestion, OpenTurn
 from routing_service.core.strand_fold import apart_of, every_open_turn
 from routing_service.core.turn_ids import child_request_id
-from routing_service.core.vocabulary import HandoffMode, Initiator
+from routing_service.core.vocabulary import HandoffMode, Initiator, TurnFate
 
 _AS_AN_AGENT = (None, Initiator.AGENT, Initiator.SUPERVISOR)
 """Initiators of a handoff in an agent's name; users and operators move a claimed conversation."""
@@ -35,13 +52,14 @@ def decide_set_active(
     """Decide a handoff. draft: the session, or one that begins with this.
 
     Raises RoutingError: UNKNOWN_AGENT, UNKNOWN_REQUEST, HANDOFF_REFUSED, UNKNOWN_SUGGESTION,
-    INVALID_FIELD, CLAIMED.
+    INVALID_FIELD, CLAIMED; UNKNOWN_SESSION for an operator, who moves what is there.
     """
     registry = draft.registry
+    if is_new and command.initiator is Initiator.OPERATOR:
+        raise unknown_session(draft.state.session_id)
     target_id = registry.resolve(command.agent_id)
     if target_id is None:
         raise unknown_agent(command.agent_id, tuple(registry.agents))
-    target = draft.agent(target_id)
     ownership.meet_user(draft, command.profile, is_new=is_new)
     ownership.expire_waits(draft)
     if command.stickiness_enabled:
@@ -63,6 +81,12 @@ def decide_set_active(
         by_topic=offer is not None,
         refusals=facts.of(RefusedHandoffs),
     )
+    fate = None
+    if not command.turn_request_id:
+        fate = fate_of(draft, command.open_turn, attempt.initiator, by=attempt.source)
+        if fate is TurnFate.TAKE_ALONG and draft.state.live_turn is not None:
+            turn = draft.state.live_turn
+            attempt = _going_along(draft, command, attempt, turn)
     if command.initiator in _AS_AN_AGENT and attempt.source in registry.people:
         check_claimant(draft, command.subject)
     verdicts = judge(attempt)
@@ -70,15 +94,39 @@ def decide_set_active(
         raise refuse_handoff(attempt, verdicts)
     if offer is not None:
         suggestions.take(draft, offer)
+    if fate is None:
+        plan, moved, dispatch = _hand_off(draft, command, attempt), None, None
+    else:
+        plan, moved, dispatch = _move(draft, command, attempt, fate, facts)
+    task = draft.state.task
+    return Decision(
+        events=tuple(draft.events),
+        task_id=turn.task_id if turn else task.task_id if task else "",
+        dispatch=dispatch,
+        handoff=plan,
+        verdicts=verdicts,
+        agent_id=target_id,
+        moved=moved,
+    )
+
+
+def _hand_off(
+    draft: Draft, command: SetActiveAgent, attempt: Attempt, *, brings_paused: bool = False
+) -> HandoffPlan:
+    """Carry out a handoff that the rules allow. brings_paused: see Move."""
+    turn, target = attempt.turn, attempt.target
     is_back = attempt.mode is HandoffMode.ANSWER
-    moves = (turn is None or command.stickiness_enabled) and not is_back
+    moves = (turn is None or attempt.along or command.stickiness_enabled) and not is_back
+    if attempt.along and target.agent_id == draft.state.active_id:
+        moves = False  # It has the conversation, and gets the turn too.
     if moves and attempt.mode is not HandoffMode.INTERLUDE:
         # An interrupted agent keeps its lock on the return stack; any other loses it.
         ownership.unlock(draft, "handoff")
-    plan = ownership.hand_off(
+    is_kept = not (moves or is_back or attempt.along)
+    return ownership.hand_off(
         draft,
         ownership.Move(
-            source=attempt.source,
+            source=turn.holder if turn is not None and attempt.along else attempt.source,
             target=target,
             initiator=attempt.initiator,
             mode=attempt.mode,
@@ -91,16 +139,63 @@ def decide_set_active(
             turn=turn,
             dispatches=turn is not None,
             moves=moves,
-            kept=not (moves or is_back) and holds_meanwhile(draft.state, attempt.source),
+            kept=is_kept and holds_meanwhile(draft.state, attempt.source),
+            no_hop=attempt.along and attempt.initiator is Initiator.OPERATOR,
+            along=attempt.along,
+            brings_paused=brings_paused,
         ),
     )
+
+
+def _going_along(
+    draft: Draft, command: SetActiveAgent, attempt: Attempt, turn: OpenTurn
+) -> Attempt:
+    """Return the handoff of a conversation whose live turn goes along."""
+    mode = ownership.effective_mode(
+        draft.state, draft.registry, turn.holder, attempt.target, command.mode
+    )
+    if ownership.hands_back(draft, turn, attempt.target):
+        mode = HandoffMode.ANSWER
+    return replace_spec(attempt, turn=turn, along=True, mode=mode)
+
+
+def _move(
+    draft: Draft, command: SetActiveAgent, attempt: Attempt, fate: TurnFate, facts: Facts
+) -> tuple[HandoffPlan, MovedTurn | None, DispatchPlan | None]:
+    """Carry out a handoff outside a turn, and say what becomes of the one that is live."""
+    state, target_id = draft.state, attempt.target.agent_id
+    moved = let_go(draft, fate, "command")
+    paused = state.paused if fate is TurnFate.TAKE_ALONG and attempt.turn is None else None
+    plan = _hand_off(draft, command, attempt, brings_paused=paused is not None)
+    dispatch = None
+    if moved is not None and fate is TurnFate.TAKE_ALONG:
+        moved = replace(moved, agent_id=target_id)
+    if paused is not None:
+        dispatch = bring_paused(draft, paused, plan, command.child_seed, facts)
+    if command.message and attempt.turn is None and draft.store_format >= WORK_FORMAT:
+        _say(draft, command, attempt)
+    return plan, moved, dispatch
+
+
+def _say(draft: Draft, command: SetActiveAgent, attempt: Attempt) -> None:
+    """Say the message of a handoff outside a turn to the user.
+
+    An operator's is never in the name of people.
+    """
+    registry, by_operator = draft.registry, attempt.initiator is Initiator.OPERATOR
+    names = (attempt.source, registry.home_agent_id)
+    agent_id = next((name for name in names if name not in registry.people), "")
     task = draft.state.task
-    return Decision(
-        events=tuple(draft.events),
-        task_id=turn.task_id if turn else task.task_id if task else "",
-        handoff=plan,
-        verdicts=verdicts,
-        agent_id=target_id,
+    draft.add(
+        MessageSaid(
+            child_request_id(command.child_seed, draft.state.revision),
+            "",
+            task.task_id if task else "",
+            agent_id if by_operator else attempt.source,
+            command.message,
+            command.subject,
+            Initiator.OPERATOR if by_operator else None,
+        )
     )
 
 

@@ -6,7 +6,7 @@ from routing_service.core import events as ev
 from routing_service.core.commands import CompleteTurn, Decision, Verdict
 from routing_service.core.draft import Draft
 from routing_service.core.errors import unknown_request
-from routing_service.core.facts import Facts, PastTurn, WasAsked
+from routing_service.core.facts import Facts, MovedDispatch, PastTurn, WasAsked
 from routing_service.core.session import OpenTurn
 from routing_service.core.vocabulary import OutcomeStatus
 
@@ -23,7 +23,8 @@ def store_only(
     """Keep an answer that may not move anything: too late, or not the holder's.
 
     turn: the open turn of its request, if there is one. text: without markers.
-    Raises UNKNOWN_REQUEST if the request was never dispatched in this session.
+    The decision has the dispatch of a turn that went along to an agent without an inbox: the caller
+    carries it there. Raises UNKNOWN_REQUEST if the request was never dispatched in this session.
     """
     # The turn as it is, or as it was before this change closed it.
     source = turn or draft.before.find_turn(command.request_id)
@@ -42,6 +43,9 @@ def store_only(
     # A question that was overtaken: the text is still for the agent that asked.
     is_consult = source is not None and is_holder and bool(source.asker)
     verdicts = _why_stored(agent_id, turn)
+    moved = facts.of(MovedDispatch) if turn is not None and has_entry else None
+    if moved is not None and turn is not None and not draft.state.is_live(turn):
+        moved = None
     draft.add(
         ev.TurnCompleted(
             request_id=command.request_id,
@@ -60,11 +64,13 @@ def store_only(
             detail=command.outcome.detail,
             is_consult=is_consult,
             message=command.outcome.said,
+            next_revision=turn.dispatch_revision if turn is not None and moved is not None else 0,
         )
     )
     return Decision(
         events=tuple(draft.events),
         task_id=task_id,
+        dispatch=moved,
         status=OutcomeStatus.STORED_ONLY,
         verdicts=verdicts,
         text="" if is_consult else text,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from routing_service.core import approvals, ownership
 from routing_service.core import events as ev
+from routing_service.core.abandon import drop_overtaken
 from routing_service.core.commands import (
     Abandon,
     AddNote,
@@ -30,11 +31,13 @@ from routing_service.core.commands import (
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, request_id_of_another, task_closed
+from routing_service.core.inbox import overtaken_of_task
 from routing_service.core.people import person_with, unclaimed_due_us
 from routing_service.core.registry import Registry, WhilePaused
 from routing_service.core.session import SessionState, Strand
 from routing_service.core.strand_fold import apart_of, find_strand, live_turn, turns_of
 from routing_service.core.unclaimed import give_back_unclaimed
+from routing_service.core.vocabulary import TaskStatus
 
 PARKED_MAX: Final = 8
 """Parked tasks of a session. Eight with full return stacks make a state of 7.1 KB with ids of 20
@@ -133,8 +136,9 @@ def put_back(draft: Draft, *, keeps: bool = False) -> None:
 
 def _abandon_all(draft: Draft) -> None:
     """Close the turns of a task that is closed."""
-    for turn in draft.state.open_turns:
-        ownership.abandon(draft, turn, "clear")
+    task = draft.state.task
+    is_cancelled = task is not None and task.status is TaskStatus.CANCELLED
+    ownership.abandon_all(draft, "cancelled" if is_cancelled else "overtaken")
 
 
 def is_pending(state: SessionState) -> bool:
@@ -183,7 +187,7 @@ def park(draft: Draft, cause: str) -> None:
     own = [turn for turn in state.open_turns if turn.task_id == task.task_id]
     for turn in state.open_turns:
         if turn not in own:
-            ownership.abandon(draft, turn, "clear")  # Of a task that was closed before.
+            ownership.abandon(draft, turn, "overtaken")  # Of a task that was closed before.
         elif turn not in own[-PARKED_TURNS_MAX:]:
             ownership.abandon(draft, turn, "limit")
     taken = {strand.number for strand in apart_of(state).parked}
@@ -355,10 +359,13 @@ def _free(draft: Draft, command: Command, decision: Decision) -> Decision:
     return decision
 
 
-def expire_parked(draft: Draft, child_seed: str = "", *, stickiness_enabled: bool = True) -> None:
+def expire_parked(
+    draft: Draft, child_seed: str = "", *, stickiness_enabled: bool = True, is_own: bool = False
+) -> None:
     """Apply the time-outs of parked tasks: turns, approvals, the task's own, the time parked.
 
-    child_seed: see approvals.expire.
+    child_seed: see approvals.expire. is_own: the change is the service's own, which knows what
+    workers have.
     """
     for strand in apart_of(draft.state).parked:
         due_us = parked_due_us(strand, draft.registry)
@@ -367,6 +374,8 @@ def expire_parked(draft: Draft, child_seed: str = "", *, stickiness_enabled: boo
         first, state = len(draft.events), draft.state
         draft.add(ev.StrandChosen(strand.task_id))
         ownership.expire_waits(draft, child_seed)
+        if is_own:
+            drop_overtaken(draft)
         give_back_unclaimed(draft, child_seed, strand.number, stickiness_enabled=stickiness_enabled)
         is_over = draft.now_us >= strand.since_us + draft.registry.limits.parked_timeout_us
         task = draft.state.open_task
@@ -407,6 +416,8 @@ def parked_due_us(strand: Strand, registry: Registry) -> int:
     unclaimed_us = unclaimed_due_us(strand, registry)
     if unclaimed_us is not None:
         times.append(unclaimed_us)
+    if strand.open_turns and overtaken_of_task(strand, registry):
+        times.append(strand.since_us)
     return min(times)
 
 

@@ -123,6 +123,7 @@ def _selectable_agents(draft: Draft) -> tuple[str, ...]:
 
 def _supervisor(draft: Draft, asked: CommandCase) -> CommandAnswer:
     left = draft.state.active_id
+    ownership.abandon_all(draft, "command")
     ownership.clear(draft, "command")
     reply = ReplySpec(
         asked.parsed.name,
@@ -277,6 +278,7 @@ def _select(draft: Draft, asked: CommandCase, target: Agent) -> CommandAnswer:
             dispatch_to=target.agent_id,
             reason=RouteReason.USER_SELECTED,
         )
+    ownership.abandon_all(draft, "command")
     if mode is not HandoffMode.INTERLUDE:
         ownership.unlock(draft, "command")
     plan = ownership.hand_off(

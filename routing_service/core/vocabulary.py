@@ -160,6 +160,17 @@ class ApprovalDecision(Word):
     REJECT = "reject"
 
 
+class TurnFate(Word):
+    """What becomes of the live turn when the conversation is moved outside of it.
+
+    TAKE_ALONG: the new agent gets it. LEAVE: its agent may answer it, and moves nothing.
+    """
+
+    TAKE_ALONG = "take_along"
+    LEAVE = "leave"
+    ABANDON = "abandon"
+
+
 class ClearScope(Word):
     """How much ClearActiveAgent takes away."""
 

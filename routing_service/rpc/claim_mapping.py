@@ -55,7 +55,10 @@ def fill_claim(
             said = made.message_said
             said.message_id, said.request_id = event.message_id, event.request_id
             said.task_id = event.task_id
-            said.agent.CopyFrom(cards.card(event.agent_id, ""))
+            if event.agent_id:
+                said.agent.CopyFrom(cards.card(event.agent_id, ""))
+            if event.initiator is not None:
+                said.initiator = pm.INITIATORS[event.initiator]
         case ev.NoteAdded():
             noted = made.note_added
             noted.note_id, noted.task_id, noted.author = event.note_id, event.task_id, event.author

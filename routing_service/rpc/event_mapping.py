@@ -49,12 +49,6 @@ _LOCK_CAUSES: Final = {
     "handoff": session_event_pb2.LOCK_RELEASE_CAUSE_HANDOFF,
     "failure": session_event_pb2.LOCK_RELEASE_CAUSE_FAILURE,
 }
-_ABANDON_CAUSES: Final = {
-    "limit": session_event_pb2.TURN_ABANDON_CAUSE_OPEN_TURNS,
-    "timeout": session_event_pb2.TURN_ABANDON_CAUSE_TIMEOUT,
-    "reset": session_event_pb2.TURN_ABANDON_CAUSE_RESET,
-    "clear": session_event_pb2.TURN_ABANDON_CAUSE_CLEARED,
-}
 _DEQUEUE_CAUSES: Final = {
     "routed": session_event_pb2.DEQUEUE_CAUSE_ROUTED,
     "reset": session_event_pb2.DEQUEUE_CAUSE_RESET,
@@ -292,7 +286,7 @@ def _fill(
         case ev.TurnAbandoned():
             made.turn_abandoned.request_id = event.request_id
             made.turn_abandoned.agent.CopyFrom(cards.card(event.agent_id, ""))
-            made.turn_abandoned.cause = _ABANDON_CAUSES[event.cause]
+            made.turn_abandoned.cause = pm.abandon_cause_out(event.shown_cause)
         case (
             ev.TurnExtended()
             | ev.StepsReported()

@@ -16,8 +16,10 @@ from agent_routing.v1 import (
     dispatch_pb2,
     handoff_pb2,
     item_pb2,
+    moved_turn_pb2,
     route_reason_pb2,
     routing_service_pb2,
+    session_event_pb2,
     task_pb2,
     turn_pb2,
 )
@@ -36,6 +38,7 @@ from routing_service.core.vocabulary import (
     RouteReason,
     TaskStatus,
     TopicOutcome,
+    TurnFate,
 )
 from routing_service.rpc.agent_cards import AgentCards
 from routing_service.texts.suggestions import render_suggestion
@@ -94,6 +97,26 @@ CLEAR_SCOPES: Final = {
     clear_scope_pb2.CLEAR_SCOPE_ACTIVE_AGENT: ClearScope.ACTIVE_AGENT,
     clear_scope_pb2.CLEAR_SCOPE_SESSION: ClearScope.SESSION,
 }
+
+
+TURN_FATES: Final = {
+    moved_turn_pb2.MovedTurn.OPEN_TURN_UNSPECIFIED: None,
+    moved_turn_pb2.MovedTurn.OPEN_TURN_TAKE_ALONG: TurnFate.TAKE_ALONG,
+    moved_turn_pb2.MovedTurn.OPEN_TURN_LEAVE: TurnFate.LEAVE,
+    moved_turn_pb2.MovedTurn.OPEN_TURN_ABANDON: TurnFate.ABANDON,
+}
+_FATES: Final = {fate: number for number, fate in TURN_FATES.items() if fate is not None}
+ABANDON_CAUSES: Final = {
+    "limit": turn_pb2.ABANDON_CAUSE_OPEN_TURNS,
+    "timeout": turn_pb2.ABANDON_CAUSE_TIMEOUT,
+    "reset": turn_pb2.ABANDON_CAUSE_RESET,
+    "clear": turn_pb2.ABANDON_CAUSE_CLEARED,
+    "overtaken": turn_pb2.ABANDON_CAUSE_OVERTAKEN,
+    "command": turn_pb2.ABANDON_CAUSE_COMMAND,
+    "cancelled": turn_pb2.ABANDON_CAUSE_CANCELLED,
+    "attempts": turn_pb2.ABANDON_CAUSE_ATTEMPTS,
+}
+"""By TurnAbandoned.shown_cause. An event's TurnAbandonCause has the same numbers."""
 
 
 def timestamp(time_us: int) -> timestamp_pb2.Timestamp:
@@ -348,7 +371,7 @@ def turn_out(
     outcome = turn_pb2.TURN_OUTCOME_UNSPECIFIED
     if record.outcome is not None:
         outcome = OUTCOMES[record.outcome]
-    elif record.is_abandoned:
+    elif record.abandoned:
         outcome = turn_pb2.TURN_OUTCOME_ABANDONED
     elif record.is_said:
         outcome = turn_pb2.TURN_OUTCOME_SAID
@@ -381,6 +404,33 @@ def turn_out(
         if complete_us is None
         else duration(max(0, complete_us - create_us)),
         revision=record.revision,
+    )
+
+
+def listed_turn_out(record: TurnRecord, *, with_content: bool = True) -> turn_pb2.Turn:
+    """Return one turn for a reader of the history, who is also told why it was abandoned."""
+    made = turn_out(record, with_content=with_content)
+    if record.abandoned:
+        made.abandon_cause = ABANDON_CAUSES[record.abandoned]
+    return made
+
+
+def abandon_cause_out(cause: str) -> session_event_pb2.TurnAbandonCause.ValueType:
+    """Return why a turn was abandoned, by TurnAbandoned.shown_cause."""
+    return session_event_pb2.TurnAbandonCause.ValueType(ABANDON_CAUSES[cause])
+
+
+def moved_turn_out(
+    moved: cmd.MovedTurn | None, cards: AgentCards, locale: str
+) -> moved_turn_pb2.MovedTurn | None:
+    """Return what became of the turn that was live when a conversation was moved."""
+    if moved is None:
+        return None
+    return moved_turn_pb2.MovedTurn(
+        request_id=moved.request_id,
+        waiting_since=timestamp(moved.waiting_us),
+        agent=cards.card(moved.agent_id, locale) if moved.agent_id else None,
+        open_turn=_FATES[moved.fate],
     )
 
 

@@ -26,7 +26,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.decide import Decided, decide_case, view
 from routing_service.core.erased_owner import SALT_BYTES
-from routing_service.core.errors import RoutingError, session_erased, unknown_session
+from routing_service.core.errors import Reason, RoutingError, session_erased, unknown_session
 from routing_service.core.facts import NO_FACTS, facts_needed
 from routing_service.core.history import TurnRecord
 from routing_service.core.inbox import InboxPlace
@@ -163,7 +163,9 @@ class CommandHandler:
             store, self._cache, self.reads, self._history, registry, clock_us=clock_us
         )
         self.approvals = ApprovalReads(store, self._cache, self.reads, clock_us)
-        self._inputs = DecisionInputs(store, self._cache, self._history, self.turns, topics)
+        self._inputs = DecisionInputs(
+            store, self._cache, self._history, self.turns, topics, reads=self.reads
+        )
 
     @property
     def registry(self) -> Registry:
@@ -212,9 +214,12 @@ class CommandHandler:
             hot.lock.release()
             self._cache.leave(hot)
 
-    async def read(self, key: SessionKey, access: Access) -> SessionView:
+    async def read(
+        self, key: SessionKey, access: Access, asked: tuple[str, str] = ("", "")
+    ) -> SessionView:
         """Return a session as it stands.
 
+        asked: a request, and the agent that was asked it and may have no part in the session now.
         Raises UNKNOWN_SESSION, SESSION_ERASED; OWNER_MISMATCH, SCOPE_MISSING for a caller without
         access; StoreError.
         """
@@ -225,7 +230,8 @@ class CommandHandler:
             if state.erased:
                 hot.forget()
             if stranger := refused(access, state, self.registry.home_agent_id):
-                raise stranger
+                request_id, agent_id = asked
+                await self._check_asked(Call(key, "", request_id, b"", agent_id), stranger)
             if self.registry.has_inboxes or state.has_work or state.paused is not None:
                 await self.inbox.put_back(key, waiting_entries(state, self.registry))
             after = state
@@ -362,7 +368,7 @@ class CommandHandler:
         # interrupted.
         if state is not None and (stranger := refused(call.access, state, registry.home_agent_id)):
             await self._cache.confirm(call.key, state)
-            raise stranger
+            await self._check_asked(call, stranger)
         now_us = self.now_us()
         try:
             if call.expected_revision is not None:
@@ -406,6 +412,16 @@ class CommandHandler:
                 make_answer(made), decided.state.revision, replayed=False, decided=decided
             )
         return await self._commit(hot, call, decided, registry, make_answer)
+
+    async def _check_asked(self, call: Call, stranger: RoutingError) -> None:
+        """Raise why a caller may not reach a session, unless it answers what its agent was asked.
+
+        The agent may have no part in the session by now: its turn was abandoned, and nothing of its
+        text is to be lost. Raises StoreError.
+        """
+        is_runtime = stranger.reason is Reason.SCOPE_MISSING and bool(call.actor)
+        if not is_runtime or not await self.turns.was_asked(call.key, call.request_id, call.actor):
+            raise stranger
 
     async def _refuse(
         self,
@@ -520,7 +536,7 @@ class CommandHandler:
         state = await self._cache.current(call.key, hot)
         home_id = self._registry().home_agent_id
         if state is not None and (stranger := refused(call.access, state, home_id)):
-            raise stranger
+            await self._check_asked(call, stranger)
         if change.events == BLANK_EVENTS:
             raise session_erased(call.key.session_id)
         events = decode_events(change.events)  # First: a damaged change compares with nothing.

@@ -11,20 +11,25 @@ from typing import Any
 import msgspec
 
 from routing_service.core.case import Case
-from routing_service.core.commands import TopicOpinion
+from routing_service.core.commands import DispatchPlan, TopicOpinion
 from routing_service.core.events import MessageQueued, MessageRouted
 from routing_service.core.facts import (
     ChoseStay,
     ConsultQuestion,
     Fact,
     Facts,
+    HandedBefore,
     IsServiceRequest,
     KnownTurn,
+    LeasedTurns,
+    MovedDispatch,
     OfferedMessage,
     PastTurn,
+    PausedMessage,
     PlainAnswer,
     QueuedText,
     RefusedHandoffs,
+    StandingHandoff,
     StoredTaskStatus,
     StoreFormat,
     TopicVerdict,
@@ -34,8 +39,10 @@ from routing_service.core.facts import (
 )
 from routing_service.sessions.calls import Call
 from routing_service.sessions.dispatch_history import DispatchHistory
+from routing_service.sessions.inbox_entries import entry_at
 from routing_service.sessions.refusals import HANDOFF_REFUSED, task_of_another
 from routing_service.sessions.session_cache import HotSession, SessionCache
+from routing_service.sessions.session_reads import SessionReads
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.storage.checked_store import Store
 from routing_service.storage.store_format import FormatReader
@@ -61,6 +68,8 @@ class DecisionInputs:
         history: DispatchHistory,
         turns: TurnHistory,
         topics: TopicJudge | None,
+        *,
+        reads: SessionReads,
     ) -> None:
         """Read from a store. topics: None = no topic detection, in spite of the registry."""
         self._store = store
@@ -68,6 +77,7 @@ class DecisionInputs:
         self._history = history
         self._turns = turns
         self._topics = topics
+        self._reads = reads
         self._format = FormatReader(store)
         self._resolvers: dict[type[Fact[Any]], Callable[[Inquirer, Any], Awaitable[Any]]] = {
             IsServiceRequest: self._is_service_request,
@@ -80,6 +90,10 @@ class DecisionInputs:
             ChoseStay: self._chose_stay,
             OfferedMessage: self._offered_message,
             QueuedText: self._queued_text,
+            PausedMessage: self._paused_message,
+            LeasedTurns: self._leased_turns,
+            StandingHandoff: self._standing_handoff,
+            MovedDispatch: self._moved_dispatch,
             StoreFormat: self._store_format,
             TopicVerdict: self._topic_verdict,
             VoterNames: self._voter_names,
@@ -136,6 +150,27 @@ class DecisionInputs:
         self, asking: Inquirer, fact: OfferedMessage
     ) -> MessageRouted | None:
         return await self._history.message_at(asking.call.key, asking.hot, fact.message_revision)
+
+    async def _paused_message(self, asking: Inquirer, fact: PausedMessage) -> MessageRouted | None:
+        return await self._history.message_at(asking.call.key, asking.hot, fact.message_revision)
+
+    async def _leased_turns(self, asking: Inquirer, fact: LeasedTurns) -> frozenset[str]:
+        tenant, session_id = asking.call.key
+        found = [
+            await self._store.find_item(tenant, entry_at(place, session_id))
+            for place in fact.places
+        ]
+        return frozenset(
+            item.entry.request_id for item in found if item is not None and not item.is_free
+        )
+
+    async def _standing_handoff(
+        self, asking: Inquirer, fact: StandingHandoff
+    ) -> HandedBefore | None:
+        return await self._turns.standing_handoff(asking.call.key, fact.agent_id)
+
+    async def _moved_dispatch(self, asking: Inquirer, fact: MovedDispatch) -> DispatchPlan | None:
+        return await self._reads.moved_dispatch(asking.call.key, fact.turn)
 
     async def store_format(self) -> int:
         """Return the store's format number. Raises StoreError."""

@@ -89,7 +89,12 @@ class DispatchHistory:
         message: ev.MessageRouted | None = None
         for event in events:
             sent = dispatched_by(event)
-            if sent is None or not sent.makes_request:
+            if isinstance(event, ev.TurnCompleted) and event.next_revision:
+                moved = await self._turns.dispatch_event(call.key, event.next_revision)
+                sent = dispatched_by(moved) if moved is not None else None
+            elif sent is not None and not sent.makes_request:
+                continue
+            if sent is None:
                 continue
             if isinstance(event, ev.MessageRouted):
                 message = event

@@ -482,7 +482,7 @@ class Inbox:
                 await self._abandon(queue, entry)
             else:
                 watch.held[entry] = token
-                await self._send(queue, watch, leased)
+                await self._send(queue, watch, leased, is_again=False)
         except (StoreError, RoutingError) as error:
             # The lease, if it was granted, keeps the turn back for a while.
             self._freed(queue, watch, entry)
@@ -501,21 +501,30 @@ class Inbox:
             if leased is None or leased.token != item.token:
                 self._freed(queue, watch, item.entry)
             else:
-                await self._send(queue, watch, leased)
+                await self._send(queue, watch, leased, is_again=True)
         except (StoreError, RoutingError) as error:
             self._freed(queue, watch, item.entry)
             _log.warning(
                 "inbox_turn_not_offered", session_id=item.entry.session_id, error=str(error)
             )
 
-    async def _send(self, queue: _Queue, watch: InboxWatch, item: QueueItem) -> None:
-        """Give a leased turn to a worker's stream, if its session still has it."""
+    async def _send(
+        self, queue: _Queue, watch: InboxWatch, item: QueueItem, *, is_again: bool
+    ) -> None:
+        """Give a leased turn to a worker's stream, if its session still has it.
+
+        One that was overtaken, and has lost its worker, is given up. is_again: the worker had it.
+        """
         assert self._handler is not None
         entry = item.entry
-        waiting = await self._handler.inbox.find(queue.tenant, entry, watch.history_turns)
+        waiting = await self._handler.inbox.find(
+            queue.tenant, entry, watch.history_turns, is_again=is_again
+        )
         if waiting is None:
             self._freed(queue, watch, entry)
-            await self._store.mend_queue(queue.tenant, (), (entry,))
+            key = SessionKey(queue.tenant, entry.session_id)
+            if not await self._handler.abandon(key, place_at(entry)):
+                await self._store.mend_queue(queue.tenant, (), (entry,))
         elif watch.has_ended:
             await self._give_back(watch, [item])
         elif entry in watch.held:

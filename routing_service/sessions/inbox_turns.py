@@ -14,7 +14,13 @@ from routing_service.core.commands import DispatchPlan
 from routing_service.core.decide import view
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.history import TurnRecord
-from routing_service.core.inbox import find_live, find_waiting, place_of, waiting_places
+from routing_service.core.inbox import (
+    find_live,
+    find_placed,
+    find_waiting,
+    place_of,
+    waiting_places,
+)
 from routing_service.core.people import turns_of_person
 from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState
@@ -87,15 +93,19 @@ class InboxTurns:
         self._history = history
         self._registry = registry
 
-    async def find(self, tenant: str, entry: QueueEntry, history_turns: int) -> WaitingTurn | None:
+    async def find(
+        self, tenant: str, entry: QueueEntry, history_turns: int, *, is_again: bool = False
+    ) -> WaitingTurn | None:
         """Return the turn that an entry stands for; None if it does not wait any more.
 
-        history_turns: as in RouteRequest. Raises StoreError.
+        history_turns: as in RouteRequest. is_again: for the worker that has it, which may finish
+        it although it was overtaken. Raises StoreError.
         """
         key = SessionKey(tenant, entry.session_id)
         async with self._cache.hold(key) as hot:
             state = await self._cache.current(key, hot)
-            turn = find_waiting(state, place_at(entry))
+            place = place_at(entry)
+            turn = find_placed(state, place) if is_again else find_waiting(state, place)
             if state is None or turn is None:
                 return None
             plan, message = await self._reads.open_dispatch(key, turn)
@@ -196,8 +206,8 @@ class InboxTurns:
         place = place_at(item.entry)
         turn = find_waiting(state, place)
         if turn is None and state is not None and place in waiting_places(state, self._registry()):
-            # The first of a person's turns, which is not the live one.
-            turn = next((each for each in state.open_turns if place_of(each) == place), None)
+            # The first of a person's turns, which is not the live one, or one that was overtaken.
+            turn = find_placed(state, place)
         return HeldTurn(item, state, turn) if state is not None and turn is not None else None
 
     async def put_back(self, key: SessionKey, entries: tuple[QueueEntry, ...]) -> None:

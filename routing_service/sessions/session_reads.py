@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from routing_service.core import events as ev
 from routing_service.core.access import Access, owner_mismatch
-from routing_service.core.commands import ConsultPlan, DispatchPlan, HandoffPlan, ResumePlan
+from routing_service.core.commands import ConsultPlan, DispatchPlan, ResumePlan
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.route_message import hinted_candidates
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.vocabulary import HandoffMode, OutcomeKind, RouteReason
 from routing_service.sessions.calls import PendingApproval
-from routing_service.sessions.turn_history import COMPLETE_TURN, TurnHistory
+from routing_service.sessions.turn_history import COMPLETE_TURN, TurnHistory, plan_of
 from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_events
 from routing_service.storage.row_content import decode_metadata
@@ -108,15 +108,18 @@ class SessionReads:
                     locked=event.locked,
                     candidates=hinted_candidates(event.topic) if event.topic else (),
                 )
-                if turn.reason in _CHOSEN:
+                if event.handoff_revision:
+                    handed = await self._turns.handoff_at(key, event.handoff_revision, turn.holder)
+                    plan = replace(plan, handoff=plan_of(handed) if handed else None)
+                elif turn.reason in _CHOSEN:
                     chosen = await self._turns.selection(key, turn.dispatch_revision)
-                    plan = replace(plan, handoff=_plan_of(chosen) if chosen else None)
+                    plan = replace(plan, handoff=plan_of(chosen) if chosen else None)
             case ev.TaskResumed():
                 resume = ResumePlan(event.decision, event.comment)
                 previous_agent = event.previous_agent or event.agent_id
                 plan = replace(plan, previous_agent=previous_agent, resume=resume)
             case ev.AgentHandedOff():
-                handoff = None if event.hands_back else _plan_of(event)
+                handoff = None if event.hands_back else plan_of(event)
                 plan = replace(
                     plan,
                     previous_agent=event.from_agent,
@@ -128,6 +131,13 @@ class SessionReads:
             case None:
                 pass
         return plan, message
+
+    async def moved_dispatch(self, key: SessionKey, turn: OpenTurn) -> DispatchPlan | None:
+        """Return the dispatch of a turn that went along with a move outside of it, else None."""
+        event = await self._turns.dispatch_event(key, turn.dispatch_revision)
+        if not (isinstance(event, ev.AgentHandedOff) and event.along):
+            return None
+        return (await self.open_dispatch(key, turn))[0]
 
     async def pending_approval(self, key: SessionKey, turn: OpenTurn) -> PendingApproval:
         """Return what a paused turn waits for."""
@@ -176,16 +186,3 @@ class SessionReads:
         return ConsultPlan(
             turn.holder, question, "" if answer is None or is_failure else answer.text
         )
-
-
-def _plan_of(event: ev.AgentHandedOff) -> HandoffPlan:
-    """Return a handoff as it was reported when it happened."""
-    return HandoffPlan(
-        from_agent=event.from_agent,
-        to_agent=event.to_agent,
-        initiator=event.initiator,
-        mode=event.mode,
-        reason=event.reason,
-        context=event.context,
-        message=event.message,
-    )

@@ -11,8 +11,9 @@ from typing import Final
 
 from routing_service.core import events as ev
 from routing_service.core.claim_events import NoteAdded
+from routing_service.core.commands import HandoffPlan
 from routing_service.core.dispatches import dispatched_by
-from routing_service.core.facts import KnownTurn
+from routing_service.core.facts import HandedBefore, KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child
 from routing_service.core.vocabulary import HandoffMode, Initiator
@@ -30,6 +31,18 @@ BATCH_CHANGES: Final = 100
 SCAN_CHANGES_MAX: Final = 400
 """How far back an agent's recent turns are searched for a dispatch: it bounds the cost of a message
 in a session in which the agent was last active long ago."""
+
+LATEST_CHANGES: Final = 8
+"""Where a handoff is looked for first that its agent has not used yet."""
+
+_ENDS_HANDOFF: Final = (
+    ev.AgentCleared,
+    ev.StickinessExpired,
+    ev.TaskParked,
+    ev.TaskForegrounded,
+    ev.StrandChosen,
+)
+"""Events after which the conversation is with its agent for another reason."""
 
 _BY_MESSAGE: Final = frozenset({Initiator.USER, Initiator.TOPIC})
 """Initiators of a handoff in the change of a user's message: its command, or its topic."""
@@ -213,6 +226,51 @@ class TurnHistory:
                 return event
         return None
 
+    async def standing_handoff(self, key: SessionKey, agent_id: str) -> HandedBefore | None:
+        """Return the handoff outside a turn by which an agent has the conversation, if it has so.
+
+        It is the latest change of the conversation's agent, usually among the last few changes.
+        """
+        before: int | None = None
+        for count in (LATEST_CHANGES, *[BATCH_CHANGES] * (SCAN_CHANGES_MAX // BATCH_CHANGES)):
+            changes = await self._store.read_changes(
+                key, before=before, limit=count, newest_first=True
+            )
+            for change in changes:
+                for event in reversed(decode_events(change.events)):
+                    if isinstance(event, ev.AgentHandedOff) and (event.moves or event.settles):
+                        is_its = event.to_agent == agent_id and not event.turn_request_id
+                        if not is_its or event.settles:
+                            return None
+                        return HandedBefore(plan_of(event), change.revision)
+                    if isinstance(event, _ENDS_HANDOFF):
+                        return None
+            if len(changes) < count:
+                return None
+            before = changes[-1].revision
+        return None
+
+    async def abandon_cause(self, key: SessionKey, request_id: str) -> str:
+        """Return why a turn was abandoned, "" if it was not. It asks for the latest changes only.
+
+        A worker that still has the turn hears of its end within seconds.
+        """
+        changes = await self._store.read_changes(key, limit=BATCH_CHANGES, newest_first=True)
+        for change in changes:
+            for event in decode_events(change.events):
+                if isinstance(event, ev.TurnAbandoned) and event.request_id == request_id:
+                    return event.shown_cause
+        return ""
+
+    async def handoff_at(
+        self, key: SessionKey, revision: int, agent_id: str
+    ) -> ev.AgentHandedOff | None:
+        """Return the handoff outside a turn by which a change gave an agent the conversation."""
+        for event in reversed(await self._events(key, revision)):
+            if isinstance(event, ev.AgentHandedOff) and event.to_agent == agent_id:
+                return event
+        return None
+
     async def answer(
         self, key: SessionKey, request_id: str, agent_id: str
     ) -> ev.TurnCompleted | None:
@@ -331,6 +389,19 @@ class TurnHistory:
             return record
         message = await self.message(key, record.message_revision)
         return _with_words(record, message) if message else record
+
+
+def plan_of(event: ev.AgentHandedOff) -> HandoffPlan:
+    """Return a handoff as it was reported when it happened."""
+    return HandoffPlan(
+        from_agent=event.from_agent,
+        to_agent=event.to_agent,
+        initiator=event.initiator,
+        mode=event.mode,
+        reason=event.reason,
+        context=event.context,
+        message=event.message,
+    )
 
 
 def _with_words(record: TurnRecord, message: ev.MessageRouted) -> TurnRecord:

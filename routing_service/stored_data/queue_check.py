@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from routing_service.core.inbox import live_turns, place_of
+from routing_service.core.inbox import InboxPlace, find_placed
 from routing_service.core.session import SessionState
 from routing_service.core.strand_fold import every_open_turn
 from routing_service.storage.checked_store import Store
@@ -159,5 +159,4 @@ def _waits(state: SessionState | None, entry: QueueEntry) -> bool:
         return False
     if entry.queue == APPROVALS_QUEUE:
         return entry in approval_entries(state)
-    place = (entry.queue, entry.place_us, entry.request_id)
-    return place in [place_of(turn) for turn in live_turns(state)]
+    return find_placed(state, InboxPlace(entry.queue, entry.place_us, entry.request_id)) is not None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from routing_service.core.inbox import live_turns
+from routing_service.core.strand_fold import every_open_turn
 from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, decode_state
 from routing_service.storage.queue_entries import QueueEntry, approval_entries
@@ -204,7 +204,7 @@ async def _copy_entry(source: Store, target: Store, key: SessionKey, head: Head)
     with suppress(SchemaTooNew, StoreCorrupt):  # Of a state that only another release reads.
         state = decode_state(head.state)
         put = list(approval_entries(state))
-        for turn in live_turns(state):
+        for turn in every_open_turn(state):
             entry = QueueEntry(turn.holder, turn.dispatched_us, key.session_id, turn.request_id)
             if await source.find_item(key.tenant, entry) is not None:
                 put.append(entry)

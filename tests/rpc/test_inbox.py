@@ -8,6 +8,7 @@ import pytest
 from google.protobuf import duration_pb2
 
 from agent_routing.v1 import dispatch_pb2, routing_service_pb2
+from agent_routing.v1.session_event_pb2 import TURN_ABANDON_CAUSE_OVERTAKEN
 from routing_service.ids import new_uuid7
 from routing_service.sessions import inbox as inbox_module
 from routing_service.storage.memory_store import MemoryStore
@@ -194,8 +195,8 @@ async def test_turns_are_shared_among_workers(service):
         assert len({item.lease_token for item in got}) == 6
 
 
-async def test_a_newer_message_takes_the_place_of_the_turn(service):
-    """Of one session there is one item: the live turn."""
+async def test_a_worker_may_finish_a_turn_that_a_newer_message_has_overtaken(service):
+    """Of one session there is one item for others: the live turn."""
     chat = service.chat()
     async with working(service, "front", capacity=5) as worker:
         await chat.say("first")
@@ -203,8 +204,8 @@ async def test_a_newer_message_takes_the_place_of_the_turn(service):
         await chat.say("second")
         second = await worker.next()
         assert second.dispatch.text == "second"
-        status, _ = await keep(service, first, extend_s=30)
-        assert status == "REQUEST_NOT_OPEN"
+        status, kept = await keep(service, first, extend_s=30)
+        assert (status, kept.cause) == ("KEPT", TURN_ABANDON_CAUSE_OVERTAKEN)
         late = await complete(service, first, "late")
         assert late.outcome_status == 2  # STORED_ONLY: the work is kept in the history.
         await complete(service, second)

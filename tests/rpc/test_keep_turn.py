@@ -6,6 +6,7 @@ import pytest
 from google.protobuf import duration_pb2
 
 from agent_routing.v1 import dispatch_pb2, routing_service_pb2, turn_pb2
+from agent_routing.v1.session_event_pb2 import TURN_ABANDON_CAUSE_OVERTAKEN
 from routing_service.core import keep_turn
 from routing_service.ids import new_uuid7
 from routing_service.sessions.audit_log import Operator
@@ -168,15 +169,15 @@ async def test_a_caller_extends_the_turn_that_it_carries(service):
     assert outcome_status(await chat.answer(routed.dispatch, "done")) == "APPLIED"
 
 
-async def test_an_overtaken_turn_keeps_its_extended_deadline(service):
-    """It can no longer be extended, and its late answer is stored."""
+async def test_the_worker_of_an_overtaken_turn_may_take_its_time(service):
+    """It is told that its answer moves nothing; the answer is stored and shown."""
     chat = service.chat()
     item = await next_item(service, "front", chat)
     service.clock.advance(7 * 60)
     await keep(service, item, extend_s=60)
     await chat.say("and another thing")
-    status, _ = await keep(service, item, extend_s=60)
-    assert status == "REQUEST_NOT_OPEN"
+    status, kept = await keep(service, item, extend_s=60)
+    assert (status, kept.cause) == ("KEPT", TURN_ABANDON_CAUSE_OVERTAKEN)
     service.clock.advance(5 * 60)
     assert outcome_status(await complete(service, item, "late")) == "STORED_ONLY"
     assert len((await chat.status()).open_requests) == 1

@@ -215,7 +215,9 @@ async def test_runtime_sees_its_own_requests_alone(service):
             session_id="s", request_id=routed.request_id, agent_id="front", **hand_to("sales")
         ),
     )
-    await ana("Route", message(text="/supervisor"))
+    # Back to the front desk between turns: sales may still answer what it has.
+    home = pb.SetActiveAgentRequest(session_id="s", agent_id="front", from_agent_id="front")
+    await front("SetActiveAgent", home)
     open_to_front = await ana("Route", message(text="for front"))
     status = pb.StatusRequest(session_id="s")
     sales = signed(service, "agent", agents=("sales",))

@@ -31,16 +31,24 @@ from routing_service.core.facts import (
     KnownTurn,
     OfferedMessage,
     PastTurn,
+    PausedMessage,
     PlainAnswer,
     RefusedHandoffs,
     StoredTaskStatus,
+    StoreFormat,
     TopicVerdict,
 )
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import SECOND_US, Agent, AgentKind, Registry
 from routing_service.core.session import SessionState
 from routing_service.core.strand_fold import every_open_turn
-from routing_service.core.vocabulary import ApprovalDecision, ClearScope, HandoffMode, Initiator
+from routing_service.core.vocabulary import (
+    ApprovalDecision,
+    ClearScope,
+    HandoffMode,
+    Initiator,
+    TurnFate,
+)
 from tests.simulation.never import check_change, check_offer
 
 START_US = 1_700_000_000 * SECOND_US
@@ -193,6 +201,14 @@ class Conversation:
         (message,) = [event for event in events if isinstance(event, ev.MessageRouted)]
         return message
 
+    @property
+    def withdrawn(self) -> ev.MessageRouted | None:
+        """The message of the turn that waits for an approval, from the log."""
+        if self.state is None or self.state.paused is None:
+            return None
+        _, _, events = self.log[self.state.paused.message_revision - 1]
+        return next((event for event in events if isinstance(event, ev.MessageRouted)), None)
+
     def picks(self, option_id: str) -> Decision:
         """Let the user press one of the buttons of a suggestion."""
         return self.do(
@@ -251,6 +267,8 @@ class Conversation:
         entitlements: tuple[str, ...] = (),
         channel: str = "",
         suggestion_id: str = "",
+        message: str = "",
+        open_turn: TurnFate | None = None,
     ) -> Decision:
         """Request a handoff outside of an answer; turn: the request that it happens in."""
         return self.do(
@@ -266,19 +284,38 @@ class Conversation:
                 suggestion_id=suggestion_id,
                 new_task_id=self.fresh_id(),
                 child_seed=self.fresh_id(),
+                message=message,
+                open_turn=open_turn,
             ),
             Facts(
                 {
                     PastTurn: self.known.get(turn),
                     RefusedHandoffs: self.refusals.get(turn, 0),
                     OfferedMessage: self.offered,
+                    PausedMessage: self.withdrawn,
+                    StoreFormat: 2,
                 }
             ),
         )
 
-    def clears(self, scope: ClearScope = ClearScope.ACTIVE_AGENT) -> Decision:
+    def clears(
+        self,
+        scope: ClearScope = ClearScope.ACTIVE_AGENT,
+        *,
+        initiator: Initiator = Initiator.USER,
+        open_turn: TurnFate | None = None,
+    ) -> Decision:
         """Clear the active agent, or the session."""
-        return self.do(ClearActiveAgent(request_id=self.fresh_id(), scope=scope))
+        return self.do(
+            ClearActiveAgent(
+                request_id=self.fresh_id(),
+                scope=scope,
+                initiator=initiator,
+                open_turn=open_turn,
+                child_seed=self.fresh_id(),
+            ),
+            Facts({PausedMessage: self.withdrawn, StoreFormat: 2}),
+        )
 
     def resumes(
         self,

@@ -30,6 +30,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.decide import Decided, decide
 from routing_service.core.facts import NO_FACTS, Facts, OfferedMessage, TopicVerdict
+from routing_service.core.inbox import overtaken_turns
 from routing_service.core.registry import Registry
 from routing_service.core.session import (
     OpenTurn,
@@ -45,7 +46,7 @@ from routing_service.core.vocabulary import (
     RouteReason,
     TaskStatus,
 )
-from tests.simulation import claims, parked
+from tests.simulation import claims, moved, parked
 
 COMMANDS_THAT_CHANGE = ("/supervisor", "/reset", "/agent", "/task")
 TIMED_CAUSES = frozenset({"timeout", "expired"})
@@ -124,6 +125,7 @@ def _check_command(
     state, events = decided.state, decided.decision.events
     _check_dispatch(command, decided, registry)
     claims.check_command(before, command, events, decided.now_us, registry)
+    moved.check_command(before, command, decided, registry, facts)
     _check_topics(before, command, facts.of(TopicVerdict), decided, registry)
     match command:
         case CompleteTurn():
@@ -134,13 +136,15 @@ def _check_command(
             _check_message(_in_force(before, command), command, decided)
         case SetActiveAgent():
             assert not _of(events, ev.CommandHandled, ev.TurnCompleted)
+            routed = [event for event in _of(events, ev.MessageRouted) if not event.continues]
             takes_offer = bool(command.suggestion_id) and not command.turn_request_id
-            assert bool(_of(events, ev.MessageRouted)) == takes_offer
+            assert bool(routed) == takes_offer
             assert len(_of(events, ev.AgentHandedOff)) >= 1
             if command.turn_request_id and not command.stickiness_enabled:
                 _check_untouched(before, state, "a handoff in a turn moved while stickiness is off")
         case ClearActiveAgent(scope=scope):
-            assert not _of(events, ev.CommandHandled, ev.TurnCompleted, ev.MessageRouted)
+            assert not _of(events, ev.CommandHandled, ev.TurnCompleted)
+            assert all(event.continues for event in _of(events, ev.MessageRouted))
             assert state.active is None
             assert before is not None
             assert state.epoch > before.epoch, "a turn in flight could land after the clear"
@@ -413,13 +417,18 @@ def _check_work(
     for event in _of(events, ev.TurnExtended):
         turn = old[event.request_id]
         assert before is not None
-        assert before.live_turn is turn, "a turn was extended that can move nothing"
+        is_worked = turn in overtaken_turns(before, registry)
+        assert before.live_turn is turn or is_worked, "a turn was extended that nobody answers"
         assert turn.holder == event.agent_id
         assert ends_us(turn, registry) < event.deadline_us <= turn.dispatched_us + DAY_US
     for event in _of(events, ev.StepsReported):
-        work = old[event.request_id].work
+        old_turn = old[event.request_id]
+        work = old_turn.work
         known = work.steps if work is not None and work.attempt == event.attempt else 0
-        assert event.first_step == known, "steps were doubled, or there is a gap"
+        is_forgotten = (
+            not (work and work.attempt) and before is not None and not before.is_live(old_turn)
+        )
+        assert event.first_step == known or is_forgotten, "steps were doubled, or there is a gap"
         after = state.find_turn(event.request_id)
         assert after is not None
         assert after.work is not None

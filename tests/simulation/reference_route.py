@@ -177,8 +177,10 @@ class Reference:
             active = self.held[-1]
             if self.is_away() or active.expire_us is None or self.now_us < active.expire_us:
                 return
-            active.locked, active.expire_us = False, None
             agent = self.registry.agents[active.agent_id]
+            if agent.sticks is not Sticks.SESSION and self.is_answering():
+                return
+            active.locked, active.expire_us = False, None
             if agent.sticks is Sticks.SESSION:
                 return
             self.held.pop()
@@ -188,6 +190,11 @@ class Reference:
         """A person has the conversation, so no time-out takes it away."""
         agent = self.registry.agents.get(self.held[-1].agent_id)
         return agent is not None and agent.kind is AgentKind.HUMAN
+
+    def is_answering(self) -> bool:
+        """The user has answered the question, and the message would be lost if the agent left."""
+        live = self.state.live_turn
+        return live is not None and self.now_us < ends_us(live, self.registry)
 
     def is_idle(self) -> bool:
         """No turn is open, and nothing has happened for the idle timeout."""

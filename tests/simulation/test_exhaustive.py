@@ -44,6 +44,7 @@ from routing_service.core.facts import (
     NO_FACTS,
     Facts,
     OfferedMessage,
+    PausedMessage,
     PlainAnswer,
     QueuedText,
     StoreFormat,
@@ -214,6 +215,7 @@ def hand_over(
             initiator=initiator,
             mode=mode,
             stickiness_enabled=enabled,
+            child_seed=ids(),
         )
 
     who = initiator.value if initiator else "agent"
@@ -415,7 +417,9 @@ def clear_parked(scope: ClearScope) -> Letter:
 
     def command(state: SessionState, ids: Ids) -> Command | None:
         strand = next(iter(_strands(state)), None)
-        return ClearActiveAgent(ids(), scope, task_id=strand.task_id) if strand else None
+        if strand is None:
+            return None
+        return ClearActiveAgent(ids(), scope, task_id=strand.task_id, child_seed=ids())
 
     return f"clear {scope.value} of the parked task", command
 
@@ -427,7 +431,9 @@ def hand_over_parked(agent_id: str, initiator: Initiator) -> Letter:
         strand = next(iter(_strands(state)), None)
         if strand is None:
             return None
-        return SetActiveAgent(ids(), agent_id, initiator=initiator, task_id=strand.task_id)
+        return SetActiveAgent(
+            ids(), agent_id, initiator=initiator, task_id=strand.task_id, child_seed=ids()
+        )
 
     return f"{initiator.value}: parked task to {agent_id}", command
 
@@ -449,6 +455,15 @@ def erase() -> Letter:
 def clear(scope: ClearScope) -> Letter:
     """A clear."""
     return f"clear {scope.value}", lambda _state, ids: ClearActiveAgent(ids(), scope)
+
+
+def clear_by_operator() -> Letter:
+    """An operator's clear: what waits goes along to the home agent."""
+    by = Initiator.OPERATOR
+    return (
+        "operator: clear",
+        lambda _state, ids: ClearActiveAgent(ids(), initiator=by, child_seed=ids()),
+    )
 
 
 def alphabet(home: str) -> tuple[Letter, ...]:
@@ -484,6 +499,7 @@ def alphabet(home: str) -> tuple[Letter, ...]:
         answer("proceed", Proceed(), stranger=True),
         answer("hands to clerk", HandOff("clerk"), place=0),
         clear(ClearScope.ACTIVE_AGENT),
+        clear_by_operator(),
         clear(ClearScope.SESSION),
         erase(),
     )
@@ -775,6 +791,8 @@ class Search:
     def _step(
         self, state: SessionState | None, command: Command, facts: Facts, now_us: int
     ) -> SessionState | None:
+        if isinstance(command, SetActiveAgent | ClearActiveAgent):
+            facts = Facts({PausedMessage: _AGAIN} | facts)
         try:
             decided = decide(
                 state, command, self.registry, now_us, session_id=SESSION_ID, facts=facts
@@ -798,6 +816,9 @@ class Search:
 def _wait_name(wait_us: int) -> str:
     return f"wait {wait_us // SECOND_US} s"
 
+
+_AGAIN = MessageRouted(uuid7(0), uuid7(0), "", RouteReason.STICKY, text="hello")
+"""The message of a turn that waits for an approval, as the log has it."""
 
 _NOBODY = SessionState(session_id=SESSION_ID, revision=0, create_us=0, update_us=0)
 

@@ -169,7 +169,11 @@ class Actors:
                     self._resume(step)
             case Clear():
                 if chat.state is not None:
-                    chat.clears(ClearScope.SESSION if step.session else ClearScope.ACTIVE_AGENT)
+                    by_operator = chat.state.revision % 2
+                    chat.clears(
+                        ClearScope.SESSION if step.session else ClearScope.ACTIVE_AGENT,
+                        initiator=Initiator.OPERATOR if by_operator else Initiator.USER,
+                    )
             case Wait():
                 chat.wait(step.seconds)
             case Reload():

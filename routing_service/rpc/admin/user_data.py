@@ -299,7 +299,7 @@ class UserDataCalls:
                 for turn in turns:
                     position = turn.position
                     shown = turn.without_consult() if turn.consult else turn
-                    yield pb.ExportUserResponse(turn=pm.turn_out(shown))
+                    yield pb.ExportUserResponse(turn=pm.listed_turn_out(shown))
         except (StoreCorrupt, SchemaTooNew) as error:
             yield pb.ExportUserResponse(unreadable=unreadable(key, 0, error))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from agent_routing.v1 import clear_scope_pb2
+from agent_routing.v1 import clear_scope_pb2, handoff_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import ANY_AGENT, Caller
@@ -17,7 +17,7 @@ from routing_service.core.identifiers import MESSAGE_BYTES_MAX, REASON_BYTES_MAX
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.strand_fold import find_strand
-from routing_service.core.vocabulary import ClearScope, Initiator
+from routing_service.core.vocabulary import ClearScope, Initiator, TurnFate
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import CardCache
@@ -44,10 +44,13 @@ SET_ACTIVE_FINGERPRINT: Final = Fingerprint(
         "mode",
         "suggestion_id",
         "task_id",
+        "open_turn",
     ),
     uuids=frozenset({"turn_request_id", "suggestion_id", "task_id"}),
 )
-CLEAR_FINGERPRINT: Final = Fingerprint(("scope", "reason", "task_id"), uuids=frozenset({"task_id"}))
+CLEAR_FINGERPRINT: Final = Fingerprint(
+    ("scope", "reason", "task_id", "open_turn"), uuids=frozenset({"task_id"})
+)
 RESUME_FINGERPRINT: Final = Fingerprint(
     ("task_id", "decision", "comment"), uuids=frozenset({"task_id"})
 )
@@ -119,6 +122,7 @@ class HandoffCalls:
             revision=made.revision,
             agent=cards.card(decision.agent_id, locale),
             verdicts=pm.verdicts_out(decision.verdicts),
+            moved_turn=pm.moved_turn_out(decision.moved, cards, locale),
         )
         if decision.handoff is not None:
             response.handoff.CopyFrom(pm.handoff_out(decision.handoff, cards, locale))
@@ -139,6 +143,7 @@ class HandoffCalls:
         checks.word("scope", request.scope, pm.CLEAR_SCOPES, "CLEAR_SCOPE_ACTIVE_AGENT or _SESSION")
         checks.text("reason", request.reason, REASON_BYTES_MAX)
         checks.revision("expected_revision", request.expected_revision)
+        _check_open_turn(checks, request)
         checks.done()
         access = rights.on_session(caller, "ClearActiveAgent", request.user_id)
         scope = pm.CLEAR_SCOPES[clear_scope_pb2.ClearScope.ValueType(request.scope)]
@@ -149,6 +154,9 @@ class HandoffCalls:
             speaks_for=rights.check_clear(caller, access, self._handler.registry, scope),
             subject=caller.subject,
             task_id=task_id,
+            initiator=rights.who_clears(access),
+            open_turn=pm.TURN_FATES[request.open_turn],
+            child_seed=self._new_id(),
         )
         session_id = request.session_id or await self._handler.reads.session_of_task(
             caller.tenant, task_id, access
@@ -182,6 +190,7 @@ class HandoffCalls:
             revision=made.revision,
             previous_agent=cards.card(previous, locale) if previous else None,
             agent=cards.card(decision.agent_id, locale),
+            moved_turn=pm.moved_turn_out(decision.moved, cards, locale),
         )
         return Answer(response.SerializeToString())
 
@@ -320,6 +329,19 @@ def _refused_out(call: Call, refused: HandoffRefused) -> bytes:
     return response.SerializeToString()
 
 
+def _check_open_turn(
+    checks: FieldChecks, request: pb.SetActiveAgentRequest | pb.ClearActiveAgentRequest
+) -> None:
+    names = "OPEN_TURN_TAKE_ALONG, _LEAVE or _ABANDON"
+    checks.word("open_turn", request.open_turn, pm.TURN_FATES, names)
+    if isinstance(request, pb.ClearActiveAgentRequest):
+        takes_all = request.scope == clear_scope_pb2.CLEAR_SCOPE_SESSION
+        if takes_all and pm.TURN_FATES.get(request.open_turn) not in (None, TurnFate.ABANDON):
+            checks.refuse(
+                "open_turn", "is for CLEAR_SCOPE_ACTIVE_AGENT; SESSION abandons all turns"
+            )
+
+
 def _set_active_in(
     request: pb.SetActiveAgentRequest,
     registry: Registry,
@@ -347,6 +369,15 @@ def _set_active_in(
     )
     checks.word("mode", request.mode, pm.CALLERS_MODES, "TRANSFER or INTERLUDE")
     checks.revision("expected_revision", request.expected_revision)
+    _check_open_turn(checks, request)
+    if request.open_turn and turn_request_id:
+        checks.refuse("open_turn", "is for a handoff outside a turn; leave turn_request_id out")
+    if request.initiator == handoff_pb2.INITIATOR_USER:
+        for field in ("context", "message"):
+            if request.HasField("context") if field == "context" else request.message:
+                checks.refuse(
+                    field, "is of agents and operators; a user's own words are the reason"
+                )
     checks.done()
     access = _set_active_access(request, registry, caller)
     entitlements: tuple[str, ...] = ()
@@ -366,9 +397,10 @@ def _set_active_in(
         suggestion_id=suggestion_id,
         # Accepting a suggestion may open a task and a turn.
         new_task_id=new_id() if suggestion_id else "",
-        child_seed=new_id() if suggestion_id else "",
+        child_seed=new_id(),
         subject=caller.subject,
         task_id=task_id,
+        open_turn=pm.TURN_FATES[request.open_turn],
     )
     return command, access
 

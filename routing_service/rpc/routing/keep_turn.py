@@ -12,6 +12,7 @@ from typing import Final
 from google.protobuf import duration_pb2
 
 from agent_routing.v1 import routing_service_pb2 as pb
+from agent_routing.v1 import session_event_pb2
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
@@ -23,9 +24,10 @@ from routing_service.core.identifiers import (
     NOTE_BYTES_MAX,
     TEXT_BYTES_MAX,
 )
-from routing_service.core.inbox import find_live, place_of, place_with
+from routing_service.core.inbox import find_live, find_worked, place_of, place_with
 from routing_service.core.keep_turn import steps_known
 from routing_service.core.marker_stream import CONTEXT_CHARS, shown_part
+from routing_service.core.registry import Registry
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.ids import new_uuid7
 from routing_service.rpc import proto_mapping as pm
@@ -78,11 +80,11 @@ class KeepTurnCalls:
         record.tenant, record.session_id = key
         record.request_id, record.agent_id = request_id, agent_id
         access = rights.as_agent(caller, KEEP_TURN, request.user_id, agent_id)
-        state = (await self._handler.read(key, access)).stored
+        state = (await self._handler.read(key, access, (request_id, agent_id))).stored
         record.revision = state.revision
-        turn, status = _turn_of(state, request_id, agent_id)
+        turn, status = _turn_of(state, request_id, agent_id, registry)
         if turn is None:
-            return _answer(pb.KeepTurnResponse(status=status))
+            return await self._gone(key, request_id, status)
         if agent_id in registry.people:
             check_claim(
                 place_with(state, turn), key.session_id, caller.subject, self._handler.now_us()
@@ -123,9 +125,12 @@ class KeepTurnCalls:
             handled = await self._handler.handle(call, command, lambda _: _STORED)
             record.revision = handled.revision
             assert handled.decided is not None
-            turn, status = _turn_of(handled.decided.state, request_id, agent_id)
+            state = handled.decided.state
+            turn, status = _turn_of(state, request_id, agent_id, registry)
             if turn is None:
-                return _answer(pb.KeepTurnResponse(status=status))
+                return await self._gone(key, request_id, status)
+        if find_live(state, request_id) is None:
+            response.cause = session_event_pb2.TURN_ABANDON_CAUSE_OVERTAKEN
         response.deadline.CopyFrom(pm.timestamp(deadline_us(turn, registry)))
         response.steps_known = steps_known(turn, attempt)
         if said and not turn.asker:
@@ -144,9 +149,9 @@ class KeepTurnCalls:
         record.agent_id = agent_id
         if request.lease_token:
             state = (await self._handler.read(key, access)).stored
-            turn, status = _turn_of(state, request.request_id, agent_id)
+            turn, status = _turn_of(state, request.request_id, agent_id, registry)
             if turn is None:
-                return _answer(pb.KeepTurnResponse(status=status))
+                return await self._gone(key, request.request_id, status)
             entry = entry_at(place_of(turn), key.session_id)
             if await self._inbox.keep(key.tenant, entry, request.lease_token, None) is None:
                 return _answer(pb.KeepTurnResponse(status=pb.KEEP_TURN_STATUS_LEASE_LOST))
@@ -166,6 +171,17 @@ class KeepTurnCalls:
         handled = await self._handler.handle(call, command, partial(_said_out, message_id))
         describe(record, handled, registry)
         return RpcAnswer(handled.answer.stored, handled.replayed)
+
+    async def _gone(
+        self, key: SessionKey, request_id: str, status: pb.KeepTurnStatus.ValueType
+    ) -> RpcAnswer:
+        """Answer for a turn that is no longer the agent's, with why it was abandoned."""
+        response = pb.KeepTurnResponse(status=status)
+        if status == pb.KEEP_TURN_STATUS_REQUEST_NOT_OPEN:
+            cause = await self._handler.turns.abandon_cause(key, request_id)
+            if cause:
+                response.cause = pm.abandon_cause_out(cause)
+        return _answer(response)
 
     def _check_said(self, request: pb.KeepTurnRequest) -> str:
         """Return the message's id. Raises INVALID_FIELD."""
@@ -278,10 +294,10 @@ def _check_delta(checks: FieldChecks, delta: pb.AnswerDelta) -> None:
 
 
 def _turn_of(
-    state: SessionState, request_id: str, agent_id: str
+    state: SessionState, request_id: str, agent_id: str, registry: Registry
 ) -> tuple[OpenTurn | None, pb.KeepTurnStatus.ValueType]:
-    """Return the turn if it is still the agent's; otherwise what became of it."""
-    turn = find_live(state, request_id)
+    """Return the turn if it is still the agent's, or overtaken; otherwise what became of it."""
+    turn = find_worked(state, request_id, registry)
     if turn is None:
         return None, pb.KEEP_TURN_STATUS_REQUEST_NOT_OPEN
     if turn.holder != agent_id:

@@ -556,7 +556,7 @@ def _turns_page(
     response = pb.ListTurnsResponse()
     total = 0
     for index, record in enumerate(found):
-        turn = pm.turn_out(record, with_content=seen(record.agent_id))
+        turn = pm.listed_turn_out(record, with_content=seen(record.agent_id))
         if record.parks:
             turn.notice = told(record)
         total += turn.ByteSize()

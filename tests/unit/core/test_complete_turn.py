@@ -16,6 +16,7 @@ from routing_service.core.vocabulary import (
     OutcomeKind,
     OutcomeStatus,
     RouteReason,
+    TurnFate,
 )
 from tests.simulation.conversation import SUPERVISOR, Conversation, registry_of
 
@@ -94,7 +95,7 @@ def test_late_answer_is_kept_and_moves_nothing(outcome, how):
         chat.says()
         chat.says()
     elif how == "older epoch":
-        chat.hands_to("stays")
+        chat.hands_to("stays", open_turn=TurnFate.LEAVE)
     elif how == "newer message":
         chat.says()
     elif how == "reset":

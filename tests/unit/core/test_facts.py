@@ -131,5 +131,5 @@ def test_locked_agent_gets_its_yes():
 
 def test_every_fact_has_a_resolver():
     """A fact that nothing fetches would fail in the call that first needs it."""
-    inputs = DecisionInputs(None, None, None, None, None)
+    inputs = DecisionInputs(None, None, None, None, None, reads=None)
     assert set(inputs._resolvers) == set(fc.Fact.__subclasses__())

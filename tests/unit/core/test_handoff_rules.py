@@ -8,7 +8,13 @@ from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.handoff_rules import HANDOFF_RULES
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Agent, AgentKind, Limits, OnComplete
-from routing_service.core.vocabulary import HandoffMode, Initiator, OutcomeStatus, RouteReason
+from routing_service.core.vocabulary import (
+    HandoffMode,
+    Initiator,
+    OutcomeStatus,
+    RouteReason,
+    TurnFate,
+)
 from tests.simulation.conversation import Conversation, registry_of
 
 AGENTS = (
@@ -451,7 +457,7 @@ def test_turn_whose_answer_would_only_be_kept_cannot_be_moved(how, initiator):
     elif how == "cleared":
         chat.clears()
     elif how == "moved":
-        chat.hands_to("math")
+        chat.hands_to("math", open_turn=TurnFate.LEAVE)
     elif how == "timed out":
         chat.wait(16 * 60)
     else:

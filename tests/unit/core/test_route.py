@@ -6,7 +6,13 @@ from routing_service.core import events as ev
 from routing_service.core.commands import Complete, Fail, FollowUp, HandOff, Proceed
 from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.registry import SECOND_US, Agent, AgentKind, Limits, OnComplete, Sticks
-from routing_service.core.vocabulary import HandoffMode, Initiator, OutcomeStatus, RouteReason
+from routing_service.core.vocabulary import (
+    HandoffMode,
+    Initiator,
+    OutcomeStatus,
+    RouteReason,
+    TurnFate,
+)
 from tests.simulation.conversation import Conversation, registry_of
 
 MATH = Agent("math", user_selectable=True)
@@ -505,7 +511,7 @@ def test_message_is_taken_once_the_open_turn_can_move_nothing(how):
     elif how == "timed out":
         chat.wait(60)
     else:
-        chat.hands_to("clerk")
+        chat.hands_to("clerk", open_turn=TurnFate.LEAVE)
     assert chat.says().dispatch is not None
 
 

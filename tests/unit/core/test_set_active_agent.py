@@ -11,7 +11,13 @@ from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import SECOND_US, Agent, Limits, Sticks
 from routing_service.core.turn_ids import REVISION_BITS, child_request_id, revision_of_child
-from routing_service.core.vocabulary import ClearScope, Initiator, OutcomeStatus, RouteReason
+from routing_service.core.vocabulary import (
+    ClearScope,
+    Initiator,
+    OutcomeStatus,
+    RouteReason,
+    TurnFate,
+)
 from tests.simulation.conversation import SESSION_ID, START_US, Conversation, registry_of, uuid7
 
 AGENTS = (
@@ -59,10 +65,10 @@ def test_entitlements_that_come_with_a_handoff_are_kept():
 
 
 def test_handoff_between_messages_says_who_is_next():
-    """No turn moves, and what is under way is overtaken."""
+    """A turn that is left does not move, and what is under way is overtaken."""
     chat = talk().with_agent("math")
     request = chat.says().dispatch.request_id
-    decision = chat.hands_to("brief")
+    decision = chat.hands_to("brief", open_turn=TurnFate.LEAVE)
     assert decision.dispatch is None
     assert chat.state.find_turn(request).holder == "math"
     assert chat.answers(FollowUp(), request=request).status is OutcomeStatus.STORED_ONLY
