@@ -167,6 +167,22 @@ async def test_handoffs_of_a_workflow_are_tracked(either_client, client, session
         assert client.status(session, user_id="ana").active_agent.agent_id == "invoices"
 
 
+async def test_workflow_with_handoffs_of_its_own_hands_over_to_people(client, session):
+    """They are no agent of the workflow, which ends."""
+    script = Script(
+        coordinator=lambda _: CallTool("handoff_to_invoices", {}),
+        invoices=lambda _: CallTool("transfer_to_agent", {"agent_id": "desk"}, "One moment."),
+    )
+    agents = {agent.name: agent for agent in agents_of(script)}
+
+    def build(builder):
+        return builder.add_handoff("Tax Coordinator", [agents["invoices"]])
+
+    routed = RoutedHandoffs(client, agents.values(), build=build)
+    run = await routed.run("please", session_id=session, **ANA)
+    assert (run.next.agent.agent_id, run.agent_id, run.text) == ("desk", "invoices", "One moment.")
+
+
 async def test_handoffs_of_a_workflow_work_in_a_worker(inboxes, session):
     """The workflow ends at the handoff; the target runs from its own inbox."""
     script = Script(coordinator=lambda _: CallTool("handoff_to_invoices", {}))

@@ -192,9 +192,11 @@ class RoutedProgram:
         for turn in reversed(page.turns):
             if turn.request_id in chain or turn.parent_request_id in chain:
                 chain.add(turn.request_id)
-                if turn.agent_text and not is_consult(turn, page.turns):
-                    run.shown.append(Shown(turn.agent_id, turn.agent_text))
-                    run.agent_id = turn.agent_id
+                if is_consult(turn, page.turns):
+                    continue
+                said = (turn.agent_text, turn.handoff_message)
+                run.shown.extend(Shown(turn.agent_id, text) for text in said if text)
+                run.agent_id = turn.agent_id if turn.agent_text else run.agent_id
         return next((each for each in status.open_requests if each.request_id in chain), None)
 
     def _know_the_registry(self) -> Calls[None]:

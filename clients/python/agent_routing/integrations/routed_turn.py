@@ -322,7 +322,8 @@ class RoutedTurn:
         target_id = yield from self._target(to_name)
         if target_id is None:
             known = ", ".join(name for name, _ in (yield from self.view()).targets)
-            return agent_tools.describe_refusal(f'no agent "{to_name}" is here; there are {known}')
+            refused = f'there is no agent "{to_name}" to be reached, but {known or "none"}'
+            return agent_tools.describe_refusal(refused)
         # A model may call two transfers at once, and frameworks then execute both at once.
         if self.is_passed_on:
             return agent_tools.TOO_LATE
