@@ -480,6 +480,28 @@ async def test_refused_handoff_to_another_program_is_read_by_the_model(program, 
     assert (run.agent_id, run.next) == ("coordinator", None)
 
 
+@pytest.mark.parametrize("target", ["vat", "elsewhere"])
+async def test_turn_that_an_operator_moves_goes_on_with_its_new_agent(
+    program, client, session, target
+):
+    """While the model of the old one writes: the message is not lost, and the new one reads why."""
+
+    def overtaken(_seen: Seen) -> Any:
+        given = {"initiator": "OPERATOR", "reason": "a complaint"}
+        client.set_active_agent(session, target, user_id="ana", **given)
+        return Say("late")
+
+    script = Script(coordinator=overtaken)
+    run = await program.make(client, script).run("hello", session_id=session, **ANA)
+    if target == "elsewhere":
+        assert (run.next.agent.agent_id, run.next.text) == ("elsewhere", "hello")
+        return
+    assert (run.agent_id, run.shown[-1].text) == ("vat", f"Let us see.\n\n{QUESTION}")
+    (seen,) = script.of("vat")
+    assert "an operator has moved the conversation to you" in str(seen.messages)
+    assert "> Reason: a complaint" in str(seen.messages)
+
+
 async def test_handoff_within_the_program_goes_to_the_workers_of_an_inbox(program, client, session):
     """The agent runs where its workers are, and not here as well."""
     script = Script(coordinator=_escalate("clerk"), clerk=lambda _seen: Say("from a worker"))
