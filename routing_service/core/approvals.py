@@ -14,16 +14,13 @@ from routing_service.core import events as ev
 from routing_service.core import resumption
 from routing_service.core.commands import AskApproval, Decider, ResumeTask
 from routing_service.core.draft import Draft
-from routing_service.core.errors import Reason, RoutingError, store_too_old
+from routing_service.core.errors import Reason, RoutingError
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.identifiers import folded
 from routing_service.core.registry import OTHER_THAN_OWNER, ROLE_PREFIX
 from routing_service.core.session import Approval, OpenTurn
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import ApprovalDecision, TaskStatus
-
-APPROVALS_FORMAT: Final = 2
-"""The store's format from which an approval has events and a rule of its own."""
 
 EXPIRED_COMMENT: Final = "nobody decided in time"
 """The comment of a rejection by time, for the agent."""
@@ -32,17 +29,9 @@ _SHOWN_BY_REPLY: Final = frozenset({"command", "reset"})
 """Causes of a withdrawal that are a user's own command, whose reply says so."""
 
 
-def request(draft: Draft, turn: OpenTurn, outcome: AskApproval, store_format: int) -> None:
-    """Pause the task of a turn until a person has decided.
-
-    Raises RoutingError STORE_FORMAT if the store cannot hold what the registry or the agent asks.
-    """
+def request(draft: Draft, turn: OpenTurn, outcome: AskApproval) -> None:
+    """Pause the task of a turn until a person has decided."""
     rule = draft.registry.approvals
-    can_hold = store_format >= APPROVALS_FORMAT
-    if not can_hold and not (rule.is_plain and outcome.fields is None):
-        what = "fields of an approval" if rule.is_plain else "the registry's rule for approvals"
-        session_id = draft.state.session_id
-        raise store_too_old(f"{what} cannot be stored", store_format, APPROVALS_FORMAT, session_id)
     draft.add(
         ev.TaskPaused(
             task_id=turn.task_id,
@@ -51,19 +40,18 @@ def request(draft: Draft, turn: OpenTurn, outcome: AskApproval, store_format: in
             prompt=outcome.prompt,
         )
     )
-    if can_hold:
-        draft.add(
-            ev.ApprovalRequested(
-                task_id=turn.task_id,
-                request_id=turn.request_id,
-                agent_id=turn.holder,
-                by=rule.by,
-                needs=rule.needs,
-                expire_us=None if rule.expires_us is None else draft.now_us + rule.expires_us,
-                fields=outcome.fields,
-                rejects=rule.rejects_on_expiry,
-            )
+    draft.add(
+        ev.ApprovalRequested(
+            task_id=turn.task_id,
+            request_id=turn.request_id,
+            agent_id=turn.holder,
+            by=rule.by,
+            needs=rule.needs,
+            expire_us=None if rule.expires_us is None else draft.now_us + rule.expires_us,
+            fields=outcome.fields,
+            rejects=rule.rejects_on_expiry,
         )
+    )
 
 
 def withdraw(draft: Draft, cause: str, paused: OpenTurn | None = None) -> None:

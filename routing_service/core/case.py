@@ -150,7 +150,7 @@ def _receive(draft: Draft, command: RouteMessage, *, is_new: bool) -> Case:
     ):
         blocked_by = blocking_turn(draft.state, draft.registry)
     expired = ownership.expire_ownership(draft)
-    if command.may_begin and strands.begins_task(draft, command):
+    if draft.registry.begins_tasks and strands.begins_task(draft, command):
         return _begin(draft, command, is_new=is_new, expired=expired)
     arrival = Arrival(draft, draft.state, command.stickiness_enabled, expired)
     line = choose_line(arrival)

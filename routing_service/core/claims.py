@@ -17,9 +17,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, invalid_field, unknown_agent
-from routing_service.core.events import TurnAbandoned
-from routing_service.core.facts import Facts, PastTurn, StoreFormat
-from routing_service.core.keep_turn import WORK_FORMAT, check_format
+from routing_service.core.facts import Facts, PastTurn
 from routing_service.core.ownership import expire_waits
 from routing_service.core.people import claim_of, person_with, turns_of_person
 from routing_service.core.registry import CLAIM_TIMEOUT_DEFAULT_US
@@ -27,20 +25,19 @@ from routing_service.core.session import Claim, OpenTurn, SessionState, Strand
 from routing_service.core.vocabulary import HandoffMode
 
 
-def decide_claims(draft: Draft, command: ClaimTurn | ReleaseTurn, facts: Facts) -> Decision:
+def decide_claims(draft: Draft, command: ClaimTurn | ReleaseTurn) -> Decision:
     """Claim a conversation, or give a claim up. Raises what the two do."""
     if isinstance(command, ClaimTurn):
-        return decide_claim(draft, command, facts)
+        return decide_claim(draft, command)
     return decide_release(draft, command)
 
 
-def decide_claim(draft: Draft, command: ClaimTurn, facts: Facts) -> Decision:
+def decide_claim(draft: Draft, command: ClaimTurn) -> Decision:
     """Claim a conversation for a person; no events if the person has claimed it already.
 
-    Raises CLAIMED, NOTHING_TO_CLAIM, INVALID_FIELD, UNKNOWN_AGENT, STORE_FORMAT.
+    Raises CLAIMED, NOTHING_TO_CLAIM, INVALID_FIELD, UNKNOWN_AGENT.
     """
     agent_id = _person(draft, command.agent_id)
-    check_format(draft, facts.of(StoreFormat), "claims")
     expire_waits(draft)
     state = draft.state
     if person_with(state, draft.registry) != agent_id:
@@ -164,10 +161,7 @@ def answer_with(draft: Draft, turn: OpenTurn) -> None:
         if earlier is turn:
             continue
         closed = (earlier.request_id, earlier.root_request_id, earlier.holder)
-        if draft.store_format < WORK_FORMAT:
-            draft.add(TurnAbandoned(*closed, cause="limit"))
-        else:
-            draft.add(TurnAnswered(*closed, answered_by=turn.request_id))
+        draft.add(TurnAnswered(*closed, answered_by=turn.request_id))
 
 
 def _person(draft: Draft, name: str) -> str:

@@ -59,9 +59,8 @@ class RouteMessage(msgspec.Struct, frozen=True):
     task_id: "" joins the open task or begins new_task_id. new_task_id: an unused id.
     task_expire_us: None leaves it as it is. quick_reply_id: an option of a suggestion.
     is_stale: the session was last used while stickiness was off, and was to begin fresh after that.
-    inbox: the whole turn goes through inboxes, whichever agents get it. may_begin: the registry and
-    the store let it begin a task though one is open. shown_revision: the revision that the user had
-    seen when writing it; None = the latest.
+    inbox: the whole turn goes through inboxes, whichever agents get it. shown_revision: the
+    revision that the user had seen when writing it; None = the latest.
     """
 
     request_id: str
@@ -77,7 +76,6 @@ class RouteMessage(msgspec.Struct, frozen=True):
     quick_reply_id: str = ""
     is_stale: bool = False
     inbox: bool = False
-    may_begin: bool = False
     shown_revision: int | None = None
 
 

@@ -34,7 +34,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import unknown_agent
-from routing_service.core.facts import ConsultQuestion, Facts, RefusedHandoffs, StoreFormat
+from routing_service.core.facts import ConsultQuestion, Facts, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge, judge_step
 from routing_service.core.kept_moves import holds_meanwhile, settle
 from routing_service.core.people import end_claim
@@ -211,11 +211,10 @@ def _ask_approval(answer: _Answer, outcome: AskApproval) -> Decision:
         decision = _proceed(replace(answer, degraded_by=verdicts), outcome)
         return replace(decision, status=OutcomeStatus.DEGRADED, verdicts=verdicts)
     _record(answer, OutcomeKind.APPROVAL_NEEDED, OutcomeStatus.APPLIED, closes=False)
-    store_format = answer.facts.of(StoreFormat)
-    approvals.request(draft, turn, outcome, store_format)
+    approvals.request(draft, turn, outcome)
     if draft.state.claim is not None:
         end_claim(draft)  # A person who stood in waits as any agent does, without the conversation.
-    if strands.may_park_paused(draft, store_format):
+    if strands.may_park_paused(draft):
         strands.park(draft, "paused")
         return replace(_done(answer), reply=ReplySpec("", "parked", agent_id=turn.holder))
     return _done(answer)

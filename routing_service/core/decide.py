@@ -41,7 +41,7 @@ from routing_service.core.draft import Draft
 from routing_service.core.erased_owner import owner_hash
 from routing_service.core.errors import scope_missing
 from routing_service.core.expiry import decide_expire
-from routing_service.core.facts import NO_FACTS, Facts, LeasedTurns, StoreFormat
+from routing_service.core.facts import NO_FACTS, Facts, LeasedTurns
 from routing_service.core.keep_turn import decide_keep
 from routing_service.core.moved_turn import bring_home, fate_of, let_go
 from routing_service.core.people import end_claim
@@ -98,9 +98,9 @@ def decide_case(case: Case, facts: Facts) -> Decided:
             if command.by_person:
                 decision = _end_claim(draft, decision)
         case KeepTurn():
-            decision = decide_keep(draft, command, facts)
+            decision = decide_keep(draft, command)
         case ClaimTurn() | ReleaseTurn() | Say() | AddNote():
-            decision = decide_of_people(draft, command, facts)
+            decision = decide_of_people(draft, command)
         case SetActiveAgent():
             decision = decide_set_active(draft, command, facts, is_new=case.is_new)
         case ClearActiveAgent():
@@ -129,8 +129,8 @@ def decide_case(case: Case, facts: Facts) -> Decided:
 
 
 def _informed(draft: Draft, facts: Facts) -> Draft:
-    """Note in a draft what any decision may ask of the store: its format, what workers have."""
-    draft.store_format, draft.leased = facts.of(StoreFormat), facts.of(LeasedTurns)
+    """Note in a draft which turns workers have, which any decision may ask."""
+    draft.leased = facts.of(LeasedTurns)
     return draft
 
 

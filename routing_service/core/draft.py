@@ -27,7 +27,6 @@ class Draft:
         "now_us",
         "registry",
         "state",
-        "store_format",
     )
 
     def __init__(
@@ -44,8 +43,6 @@ class Draft:
         self.now_us = max(now_us, state.update_us)
         self.before = state
         self.registry = registry
-        # Set once it is known; the forms of format 1 can always be stored.
-        self.store_format = 1
         # The requests that workers have under leases, as far as it was asked.
         self.leased = NO_TURNS
         self.events: list[Event] = []
@@ -66,7 +63,6 @@ class Draft:
         draft.now_us = state.update_us
         draft.before = draft.state = state
         draft.registry = registry
-        draft.store_format = 1
         draft.leased = NO_TURNS
         draft.events = []
         draft.active_after = []

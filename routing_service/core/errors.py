@@ -105,19 +105,6 @@ def invalid_field(field: str, detail: str) -> RoutingError:
     )
 
 
-def store_too_old(what: str, found: int, needed: int, session_id: str = "") -> RoutingError:
-    """Say what the store's format does not allow yet, and how it is raised."""
-    metadata = {"format": str(found), "needed_format": str(needed)}
-    if session_id:
-        metadata = {"session_id": session_id, **metadata}
-    return RoutingError(
-        Reason.STORE_FORMAT,
-        f"{what}: the store has format {found}, this needs {needed}; once no older replica is "
-        f"left, run agent-routing migrate --format {needed}",
-        metadata=metadata,
-    )
-
-
 # An error's details stay under 4 KB on the wire, so a message names at most this many ids.
 NAMED_IDS_MAX = 12
 

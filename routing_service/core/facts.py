@@ -182,12 +182,6 @@ class MovedDispatch(Fact[DispatchPlan | None], frozen=True):
     turn: OpenTurn
 
 
-class StoreFormat(Fact[int], frozen=True):
-    """The store's format number: which forms this change may be stored in."""
-
-    unasked: ClassVar[int] = 1
-
-
 class TopicVerdict(Fact[TopicOpinion | None], frozen=True):
     """For which agent this message is. None = there is no detector, or no agent to choose."""
 
@@ -214,13 +208,7 @@ def facts_needed(case: Case, found: Facts = NO_FACTS) -> list[Fact[Any]]:
     """
     command = case.command
     needed = _NEEDS[type(command)](case, command, found)
-    if case.draft.registry.gives_back and isinstance(command, _MAY_GIVE):
-        needed = [*needed, StoreFormat()]
     return [fact for fact in needed if type(fact) not in found] if needed else needed
-
-
-_MAY_GIVE = (RouteMessage, CompleteTurn, SetActiveAgent, Expire)
-"""Commands that may give a conversation to people, or take back what nobody claimed."""
 
 
 def topic_asked(case: Case) -> TopicInquiry | None:
@@ -240,15 +228,11 @@ def _needs_of_message(case: Case, command: RouteMessage, found: Facts) -> list[F
     active = before.active
     if before.open_turns or active is None or not active.turns_taken:
         needed += _needs_of_move_before(case)
-    if (command.inbox and not case.draft.registry.is_all_inbox) or case.blocked_by is not None:
-        needed.append(StoreFormat())
     # A caller's own id names, read as one of the service's, a revision far beyond the last.
     if revision_of_child(command.request_id) <= before.revision:
         needed.append(IsServiceRequest(command.request_id))
     if command.task_id and (before.task is None or before.task.task_id != command.task_id):
         needed.append(StoredTaskStatus(command.task_id))
-        if case.draft.registry.begins_tasks and StoreFormat() not in needed:
-            needed.append(StoreFormat())
     offer = before.suggestion
     if offer is not None:
         accepts = bool(command.quick_reply_id)
@@ -303,20 +287,12 @@ def _needs_of_answer(case: Case, command: CompleteTurn, _: Facts) -> list[Fact[A
             needed.append(MovedDispatch(turn))
     if isinstance(command.outcome, _WITH_FACTS) or _may_hold_marker(command):
         needed.append(RefusedHandoffs(command.request_id))
-        if isinstance(command.outcome, AskApproval):
-            needed.append(StoreFormat())
     return needed
 
 
 def _moved_to_caller(case: Case, turn: OpenTurn, agent_id: str) -> bool:
     """Say whether an agent's turn is now with another one, to which a caller carries it."""
     return turn.was_held_by(agent_id) and not is_in_inbox(case.draft.registry, turn)
-
-
-def _needs_of_person(case: Case, command: PersonsAnswer, found: Facts) -> list[Fact[Any]]:
-    needed = _needs_of_answer(case, command, found)
-    # It closes the turns before.
-    return needed if StoreFormat() in needed else [*needed, StoreFormat()]
 
 
 def _may_hold_marker(command: CompleteTurn) -> bool:
@@ -338,33 +314,19 @@ def _needs_of_handoff(case: Case, command: SetActiveAgent, found: Facts) -> list
         needed.append(OfferedMessage(before.suggestion.message_revision))
         needed += _leases(case)
     if not turn_id:
-        needed += _needs_of_move(case, says=bool(command.message))
+        needed += _needs_of_move(case)
     return [*needed, *_needs_of_task(case, command, found)] if command.task_id else needed
 
 
 def _needs_of_clear(case: Case, command: ClearActiveAgent, found: Facts) -> list[Fact[Any]]:
-    needed = _needs_of_move(case, says=False)
+    needed = _needs_of_move(case)
     return [*needed, *_needs_of_task(case, command, found)] if command.task_id else needed
 
 
-def _needs_of_move(case: Case, *, says: bool) -> list[Fact[Any]]:
-    """Return what is needed to move a conversation with what waits in it.
-
-    says: the user is told something by it.
-    """
+def _needs_of_move(case: Case) -> list[Fact[Any]]:
+    """Return what is needed to move a conversation with what waits in it."""
     paused = case.draft.state.paused
-    needed: list[Fact[Any]] = []
-    if says or case.draft.registry.people:
-        needed.append(StoreFormat())
-    if paused is not None:
-        needed.append(PausedMessage(paused.message_revision))
-    return needed
-
-
-def _needs_format(
-    _case: Case, _command: KeepTurn | ClaimTurn | Say | AddNote, _: Facts
-) -> list[Fact[Any]]:
-    return [StoreFormat()]
+    return [] if paused is None else [PausedMessage(paused.message_revision)]
 
 
 _NamesTask = ResumeTask | CancelTask | SetActiveAgent | ClearActiveAgent
@@ -405,13 +367,13 @@ def _needs_nothing(_case: Case, _command: Any, _found: Facts) -> list[Fact[Any]]
 _NEEDS: dict[type, Callable[[Case, Any, Facts], list[Fact[Any]]]] = {
     RouteMessage: _needs_of_message,
     CompleteTurn: _needs_of_answer,
-    PersonsAnswer: _needs_of_person,
+    PersonsAnswer: _needs_of_answer,
     SetActiveAgent: _needs_of_handoff,
-    KeepTurn: _needs_format,
-    ClaimTurn: _needs_format,
+    KeepTurn: _needs_nothing,
+    ClaimTurn: _needs_nothing,
     ReleaseTurn: _needs_nothing,
-    Say: _needs_format,
-    AddNote: _needs_format,
+    Say: _needs_nothing,
+    AddNote: _needs_nothing,
     ResumeTask: _needs_of_decision,
     CancelTask: _needs_of_task,
     ClearActiveAgent: _needs_of_clear,

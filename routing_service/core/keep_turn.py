@@ -13,12 +13,8 @@ from routing_service.core.commands import Decision, KeepTurn
 from routing_service.core.deadlines import extended_us
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, invalid_field
-from routing_service.core.facts import Facts, StoreFormat
 from routing_service.core.inbox import find_worked
 from routing_service.core.session import OpenTurn, Work
-
-WORK_FORMAT: Final = 2
-"""The store's format from which a turn has a deadline of its own, steps, and a delivery."""
 
 STEPS_EVERY_US: Final = 5_000_000
 """Reports of one turn's steps are at least this far apart: each is a change of the session."""
@@ -32,20 +28,19 @@ TURN_STEPS_BYTES_MAX: Final = 192 * 1024
 _NO_WORK: Final = Work()
 
 
-def decide_keep(draft: Draft, command: KeepTurn, facts: Facts) -> Decision:
+def decide_keep(draft: Draft, command: KeepTurn) -> Decision:
     """Move the turn's deadline, and store its steps; no events if there is nothing to store.
 
     A turn that is no longer the agent's is left as it is; one that was overtaken goes on.
-    Raises STORE_FORMAT, INVALID_FIELD for a gap in the steps, OVERLOADED for steps too soon.
+    Raises INVALID_FIELD for a gap in the steps, OVERLOADED for steps too soon.
     """
     ownership.expire_waits(draft)
     turn = draft.state.find_turn(command.request_id)
     is_worked = find_worked(draft.state, command.request_id, draft.registry) is turn
     if turn is not None and turn.holder == command.agent_id and is_worked:
-        store_format = facts.of(StoreFormat)
         if command.steps:
-            _report(draft, command, turn, store_format)
-        if command.extends and store_format >= WORK_FORMAT:
+            _report(draft, command, turn)
+        if command.extends:
             until_us = extended_us(turn, draft.registry, draft.now_us)
             if until_us is not None:
                 draft.add(
@@ -65,9 +60,8 @@ def steps_known(turn: OpenTurn, attempt: int) -> int:
     return work.steps if work is not None and work.attempt == attempt else 0
 
 
-def _report(draft: Draft, command: KeepTurn, turn: OpenTurn, store_format: int) -> None:
+def _report(draft: Draft, command: KeepTurn, turn: OpenTurn) -> None:
     """Store the steps that are not stored yet."""
-    check_format(draft, store_format, "steps of an open turn")
     work = turn.work or _NO_WORK
     if command.attempt < work.attempt:
         return  # A later worker has the turn by now.
@@ -118,19 +112,3 @@ def _within(steps: tuple[ev.Step, ...], bytes_max: int) -> tuple[tuple[ev.Step, 
             return steps[:place], total
         total += size
     return steps, total
-
-
-def check_format(draft: Draft, store_format: int, what: str) -> None:
-    """Raise STORE_FORMAT if the store cannot hold what only format 2 has."""
-    if store_format >= WORK_FORMAT:
-        return
-    raise RoutingError(
-        Reason.STORE_FORMAT,
-        f"{what} cannot be stored: the store has format {store_format}, this needs {WORK_FORMAT}; "
-        f"once no older replica is left, run agent-routing migrate --format {WORK_FORMAT}",
-        metadata={
-            "session_id": draft.state.session_id,
-            "format": str(store_format),
-            "needed_format": str(WORK_FORMAT),
-        },
-    )

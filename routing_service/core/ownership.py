@@ -59,10 +59,6 @@ _STORED_CAUSES: Final = {
 """Causes of an abandoned turn that older releases do not know, and what is stored instead."""
 
 
-WAIT_FORMAT: Final = 2
-"""The store's format from which a conversation that nobody claims goes back."""
-
-
 class Move(msgspec.Struct, frozen=True):
     """A handoff that the rules allowed. child_request_id: "" keeps the turn's request.
 
@@ -179,7 +175,7 @@ def hand_off(draft: Draft, move: Move) -> HandoffPlan:
     )
     if draft.state.claim is not None:
         end_claim(draft)
-    if move.target.unclaimed_timeout_us is not None and draft.store_format >= WAIT_FORMAT:
+    if move.target.unclaimed_timeout_us is not None:
         gave_back = move.no_hop and not move.along
         draft.add(WaitBegun(move.target.agent_id, "" if gave_back else move.source))
     return HandoffPlan(

@@ -38,10 +38,8 @@ from routing_service.core.facts import (
     QueuedText,
     StandingHandoff,
     StoredTaskStatus,
-    StoreFormat,
     TopicVerdict,
 )
-from routing_service.core.keep_turn import WORK_FORMAT, check_format
 from routing_service.core.people import end_claim, is_with_person
 from routing_service.core.queued_messages import (
     Blocker,
@@ -95,7 +93,7 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     """
     draft, mid_task, line = case.draft, case.mid_task, case.line
     if command.task_expire_us is not None or command.inbox:
-        command = _checked(draft, command, facts)
+        command = _checked(draft, command)
     _refuse_known_request(draft, command, facts)
     if command.quick_reply_id:
         return _decide_quick_reply(draft, command, facts, mid_task=mid_task)
@@ -108,8 +106,8 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
         if case.otherwise is not None and facts.of(PlainAnswer) is None:
             draft.become(case.otherwise.draft)
             return decide_route(replace(case.otherwise, draft=draft), command, facts)
-    if case.blocked_by is not None and (waits := _behind(case, command, facts)) is not None:
-        return waits
+    if case.blocked_by is not None:
+        return _behind(case, command, facts)
     choice = Choice(case.agent_id, line.reasons[0], command.text, command.items)
     if facts or line is AWAY_LINE:
         choice = _handed(choice, facts)
@@ -140,10 +138,10 @@ def decide_route(case: Case, command: RouteMessage, facts: Facts) -> Decision:
     )
 
 
-def _checked(draft: Draft, command: RouteMessage, facts: Facts) -> RouteMessage:
+def _checked(draft: Draft, command: RouteMessage) -> RouteMessage:
     """Check what few messages have. One for inboxes has nothing to store if all agents have one.
 
-    Raises INVALID_FIELD, STORE_FORMAT.
+    Raises INVALID_FIELD.
     """
     if command.task_expire_us is not None and command.task_expire_us <= draft.now_us:
         raise invalid_field("task_expire_time", "is in the past; give a later time or leave it out")
@@ -151,12 +149,11 @@ def _checked(draft: Draft, command: RouteMessage, facts: Facts) -> RouteMessage:
         return command
     if draft.registry.is_all_inbox:
         return replace(command, inbox=False)
-    check_format(draft, facts.of(StoreFormat), "deliver: INBOX for agents without an inbox")
     return command
 
 
-def _behind(case: Case, command: RouteMessage, facts: Facts) -> Decision | None:
-    """Let a message wait for the one before, or refuse it; None in a store that cannot hold it.
+def _behind(case: Case, command: RouteMessage, facts: Facts) -> Decision:
+    """Let a message wait for the one before, or refuse it.
 
     Raises TURN_OPEN.
     """
@@ -165,8 +162,6 @@ def _behind(case: Case, command: RouteMessage, facts: Facts) -> Decision | None:
         _check_task(case.draft, facts, command.task_id)
     if not case.draft.registry.double_text_queues:
         raise _double_text(case.draft, case.blocked_by)
-    if facts.of(StoreFormat) < WORK_FORMAT:
-        return None
     return queue_message(case.draft, command)
 
 
@@ -382,7 +377,7 @@ def _double_text(draft: Draft, live: Blocker) -> RoutingError:
 def _check_task(draft: Draft, facts: Facts, wanted: str) -> None:
     """Refuse a message that names a task which is closed, or another than the open one.
 
-    Raises TASK_CLOSED, TASK_OPEN, TASKS_OPEN, STORE_FORMAT.
+    Raises TASK_CLOSED, TASK_OPEN, TASKS_OPEN.
     """
     latest = draft.state.task
     is_latest = latest is not None and wanted == latest.task_id
@@ -391,10 +386,11 @@ def _check_task(draft: Draft, facts: Facts, wanted: str) -> None:
         raise task_closed(draft.state.session_id, wanted, status)
     if latest is None or is_latest or latest.status not in OPEN_STATUSES:
         return
-    if draft.registry.begins_tasks:
-        check_format(draft, facts.of(StoreFormat), "several open tasks")
-        if (refusal := strands.why_not_begun(draft, wanted)) is not None:
-            raise refusal
+    if (
+        draft.registry.begins_tasks
+        and (refusal := strands.why_not_begun(draft, wanted)) is not None
+    ):
+        raise refusal
     raise RoutingError(
         Reason.TASK_OPEN,
         f'task "{latest.task_id}" is open in this session, the request names "{wanted}"; '

@@ -8,14 +8,10 @@ from routing_service.core.claims import check_claimant, decide_claims
 from routing_service.core.commands import AddNote, ClaimTurn, Decision, ReleaseTurn, Say
 from routing_service.core.draft import Draft
 from routing_service.core.errors import unknown_task
-from routing_service.core.facts import Facts
-from routing_service.core.keep_turn import check_format
 from routing_service.core.people import person_with, turns_of_person
 
 
-def decide_of_people(
-    draft: Draft, command: ClaimTurn | ReleaseTurn | Say | AddNote, facts: Facts
-) -> Decision:
+def decide_of_people(draft: Draft, command: ClaimTurn | ReleaseTurn | Say | AddNote) -> Decision:
     """Decide what a person does besides answering. Raises what the four do."""
     match command:
         case Say():
@@ -23,15 +19,14 @@ def decide_of_people(
         case AddNote():
             return decide_note(draft, command)
         case _:
-            return decide_claims(draft, command, facts)
+            return decide_claims(draft, command)
 
 
 def decide_say(draft: Draft, command: Say) -> Decision:
     """Store a message to the user; no events if the turn or conversation is not the agent's.
 
-    Raises STORE_FORMAT, CLAIMED if another person has claimed the conversation.
+    Raises CLAIMED if another person has claimed the conversation.
     """
-    check_format(draft, draft.store_format, "messages within a turn")
     ownership.expire_waits(draft)
     state = draft.state
     people = draft.registry.people
@@ -67,9 +62,8 @@ def decide_say(draft: Draft, command: Say) -> Decision:
 def decide_note(draft: Draft, command: AddNote) -> Decision:
     """Store a note about the conversation, or about its open task that is named.
 
-    Raises STORE_FORMAT, UNKNOWN_TASK.
+    Raises UNKNOWN_TASK.
     """
-    check_format(draft, draft.store_format, "notes")
     task = draft.state.task
     if command.task_id and (task is None or task.task_id != command.task_id):
         raise unknown_task(draft.state.session_id, command.task_id)

@@ -32,7 +32,6 @@ from routing_service.core.errors import (
 )
 from routing_service.core.facts import Facts, PastTurn, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge
-from routing_service.core.keep_turn import WORK_FORMAT
 from routing_service.core.kept_moves import holds_meanwhile, settle_session
 from routing_service.core.moved_turn import bring_paused, fate_of, let_go
 from routing_service.core.refusals import refuse_handoff
@@ -172,7 +171,7 @@ def _move(
         moved = replace(moved, agent_id=target_id)
     if paused is not None:
         dispatch = bring_paused(draft, paused, plan, command.child_seed, facts)
-    if command.message and attempt.turn is None and draft.store_format >= WORK_FORMAT:
+    if command.message and attempt.turn is None:
         _say(draft, command, attempt)
     return plan, moved, dispatch
 

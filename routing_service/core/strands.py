@@ -43,9 +43,6 @@ PARKED_MAX: Final = 8
 """Parked tasks of a session. Eight with full return stacks make a state of 7.1 KB with ids of 20
 characters and 14.5 KB with the longest, of 128 (tests/unit/core/test_bounds.py)."""
 
-PARKED_FORMAT: Final = 2
-"""The store's format from which tasks are parked."""
-
 PARKED_TURNS_MAX: Final = 2
 """Open turns that a task keeps when it is parked: the live one and one that was overtaken."""
 
@@ -168,11 +165,10 @@ def owned_in_task(draft: Draft) -> bool:
     return any(draft.agent(agent_id).owns_session for agent_id in holders)
 
 
-def may_park_paused(draft: Draft, store_format: int) -> bool:
+def may_park_paused(draft: Draft) -> bool:
     """Say whether a task that has just been paused is to be parked."""
     return (
         draft.registry.while_paused is WhilePaused.PARK
-        and store_format >= PARKED_FORMAT
         and not is_apart(draft)
         and len(apart_of(draft.state).parked) < PARKED_MAX
         and not owned_in_task(draft)
@@ -220,13 +216,13 @@ def bring(draft: Draft, strand: Strand, cause: str) -> None:
 
 
 def begins_task(draft: Draft, command: RouteMessage) -> bool:
-    """Say whether a message begins a task of its own although one is open (tasks: new).
+    """With tasks: new, say whether a message begins a task of its own although one is open.
 
     One that names no task joins the open one if something there waits for it.
     """
     state = draft.state
     task = state.open_task
-    if task is None or not command.may_begin or command.quick_reply_id:
+    if task is None or command.quick_reply_id:
         return False
     has_room = len(apart_of(state).parked) < PARKED_MAX or not is_pending(state)
     if command.task_id:

@@ -131,7 +131,6 @@ class RegistrySource:
         self._poll_s = poll_s
         self._load = load
         self._check = check
-        self._check_candidate: Callable[[Registry], None] = lambda _: None
         self._seen = _stamp(path)
         self._tell_in_force = in_force
         checked = load()
@@ -158,10 +157,6 @@ class RegistrySource:
     def read_only_reason(self) -> str:
         """Why the file cannot be replaced; "" if it can."""
         return why_read_only(Path(self._path))
-
-    def check_candidates_by(self, check: Callable[[Registry], None]) -> None:
-        """Let check refuse candidates, by raising, for what else the server is connected to."""
-        self._check_candidate = check
 
     async def reload(
         self,
@@ -201,14 +196,12 @@ class RegistrySource:
         """Replace the file by another text, and put that in force.
 
         The file until now is kept next to it. expected_version: "" = any version may be in force.
-        Raises RegistryFileError, OtherInForce, FileReadOnly, and what check_candidates_by refuses
-        with; then file and registry stay.
+        Raises RegistryFileError, OtherInForce, FileReadOnly; then file and registry stay.
         """
         async with self._reloading:
             if expected_version and expected_version != self._registry.version:
                 raise OtherInForce(self._registry.version)
-            checked = await asyncio.to_thread(self._check, text)
-            self._check_candidate(checked.registry)
+            await asyncio.to_thread(self._check, text)
             kept = await asyncio.to_thread(replace_file, Path(self._path), text)
             try:
                 made = await self._reload(validate_only=False)

@@ -19,7 +19,6 @@ import structlog
 from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service import __version__
 from routing_service.analytics.keeper import StatsKeeper
-from routing_service.core.approvals import APPROVALS_FORMAT
 from routing_service.core.registry import Registry
 from routing_service.registry.file import (
     CheckedRegistry,
@@ -52,7 +51,6 @@ from routing_service.settings.settings import Settings
 from routing_service.settings.web_origins import parse_origins
 from routing_service.storage.checked_store import Store
 from routing_service.storage.store import Append
-from routing_service.storage.store_format import FormatRefused
 from routing_service.stored_data.noted_seals import NotASeal
 from routing_service.telemetry.call_log import log_failure
 from routing_service.telemetry.call_record import CallRecord
@@ -382,16 +380,6 @@ def load_registry(settings: Settings, topics: TopicJudge) -> CheckedRegistry:
         _log.warning("registry_warning", file=settings.agents, warning=str(warning))
     topics.prepare(checked.registry)
     return checked
-
-
-def check_store_format(registry: Registry, store_format: int) -> None:
-    """Raise FormatRefused for a registry whose rule for approvals the store cannot hold yet."""
-    if store_format < APPROVALS_FORMAT and not registry.approvals.is_plain:
-        raise FormatRefused(
-            f"the registry has a rule for approvals, which needs format {APPROVALS_FORMAT} of the "
-            f"store, and the store has {store_format}; once no older replica is left, run "
-            f"agent-routing migrate --format {APPROVALS_FORMAT}"
-        )
 
 
 def open_tls_files(settings: Settings) -> TlsFiles | None:

@@ -36,7 +36,6 @@ from routing_service.server.listeners import Listeners
 from routing_service.server.parts import (
     BugsOnly,
     Counts,
-    check_store_format,
     end_task,
     load_registry,
     make_topic_judge,
@@ -306,8 +305,6 @@ class RoutingServer:
             store = await store_opener(settings.store)
             opened.push_async_callback(store.close)
             store_format = await settle_format(store)
-            check_store_format(source.registry, store_format)
-            source.check_candidates_by(partial(check_store_format, store_format=store_format))
             parts = _Parts.connected(
                 settings,
                 store=store,

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 import tenacity
-from msgspec.structs import replace
 
 from routing_service.core.access import Access, refused
 from routing_service.core.case import open_case
@@ -22,7 +21,6 @@ from routing_service.core.commands import (
     Command,
     Erase,
     Expire,
-    RouteMessage,
 )
 from routing_service.core.decide import Decided, decide_case, view
 from routing_service.core.erased_owner import SALT_BYTES
@@ -35,7 +33,6 @@ from routing_service.core.queued_messages import queued_count
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
 from routing_service.core.session import SessionState, held_meanwhile
-from routing_service.core.strands import PARKED_FORMAT
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.ids import new_uuid7
@@ -171,10 +168,6 @@ class CommandHandler:
     def registry(self) -> Registry:
         """The registry that the next decision uses."""
         return self._registry()
-
-    async def store_format(self) -> int:
-        """Return the store's format number. Raises StoreError."""
-        return await self._inputs.store_format()
 
     async def sticks(self, tenant: str, state: SessionState) -> bool:
         """Say whether the session's active agent would get the next message of its user."""
@@ -375,9 +368,6 @@ class CommandHandler:
                 check_revision(call, state)
             if call.lease_token:
                 await self.inbox.check_lease(call, state)
-            if registry.begins_tasks and isinstance(command, RouteMessage):
-                may_begin = await self.store_format() >= PARKED_FORMAT
-                command = replace(command, may_begin=may_begin)
             if isinstance(command, BY_STICKINESS):
                 stickiness = await self._stickiness(call.key.tenant)
                 if not stickiness.is_plain:
@@ -388,7 +378,8 @@ class CommandHandler:
             needed = facts_needed(case)
             facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
             decided = decide_case(case, facts)
-            if self._user_turns.is_full(call.key.tenant, decided.state.owner):
+            owner = decided.state.owner
+            if self._user_turns.users and self._user_turns.is_full(call.key.tenant, owner):
                 await self._user_turns.check(call.key, command, state, decided.state, registry)
         except RoutingError as error:
             return await self._refuse(hot, call, command, state, error)

@@ -31,7 +31,6 @@ from routing_service.core.facts import (
     RefusedHandoffs,
     StandingHandoff,
     StoredTaskStatus,
-    StoreFormat,
     TopicVerdict,
     VoterNames,
     WasAsked,
@@ -45,7 +44,6 @@ from routing_service.sessions.session_cache import HotSession, SessionCache
 from routing_service.sessions.session_reads import SessionReads
 from routing_service.sessions.turn_history import TurnHistory
 from routing_service.storage.checked_store import Store
-from routing_service.storage.store_format import FormatReader
 from routing_service.texts import Answered, offer_of, plain_answer
 from routing_service.topics.detection import TopicJudge
 
@@ -78,7 +76,6 @@ class DecisionInputs:
         self._turns = turns
         self._topics = topics
         self._reads = reads
-        self._format = FormatReader(store)
         self._resolvers: dict[type[Fact[Any]], Callable[[Inquirer, Any], Awaitable[Any]]] = {
             IsServiceRequest: self._is_service_request,
             StoredTaskStatus: self._stored_task_status,
@@ -94,7 +91,6 @@ class DecisionInputs:
             LeasedTurns: self._leased_turns,
             StandingHandoff: self._standing_handoff,
             MovedDispatch: self._moved_dispatch,
-            StoreFormat: self._store_format,
             TopicVerdict: self._topic_verdict,
             VoterNames: self._voter_names,
         }
@@ -172,15 +168,8 @@ class DecisionInputs:
     async def _moved_dispatch(self, asking: Inquirer, fact: MovedDispatch) -> DispatchPlan | None:
         return await self._reads.moved_dispatch(asking.call.key, fact.turn)
 
-    async def store_format(self) -> int:
-        """Return the store's format number. Raises StoreError."""
-        return await self._format.now()
-
     async def _queued_text(self, asking: Inquirer, fact: QueuedText) -> MessageQueued | None:
         return await self._turns.queued(asking.call.key, fact.message_revision)
-
-    async def _store_format(self, _asking: Inquirer, _fact: StoreFormat) -> int:
-        return await self.store_format()
 
     async def _topic_verdict(self, asking: Inquirer, fact: TopicVerdict) -> TopicOpinion | None:
         if self._topics is None:

@@ -41,11 +41,11 @@ class UserTurns:
         """Count none yet. most: 0 = no limit."""
         self._store = store
         self._most = most
-        self._users: OrderedDict[tuple[str, str], _User] = OrderedDict()
+        self.users: OrderedDict[tuple[str, str], _User] = OrderedDict()
 
     def is_full(self, tenant: str, user_id: str) -> bool:
         """Say whether a user has as many turns as it may have, as far as is known here."""
-        user = self._users.get((tenant, user_id))
+        user = self.users.get((tenant, user_id))
         return user is not None and len(user.turns) >= self._most
 
     async def check(
@@ -61,7 +61,7 @@ class UserTurns:
         Raises TURN_OPEN if there are too many; StoreError.
         """
         put, drop = changed_entries(before, after, registry)
-        user = self._users.get((key.tenant, after.owner))
+        user = self.users.get((key.tenant, after.owner))
         if user is None or not isinstance(command, RouteMessage) or len(put) <= len(drop):
             return
         now_s = asyncio.get_running_loop().time()
@@ -93,17 +93,17 @@ class UserTurns:
         if not self._most or not append.user_id:
             return
         name = (append.key.tenant, append.user_id)
-        user = self._users.get(name)
+        user = self.users.get(name)
         for entry in append.inbox_drop:
             if user is not None:
                 user.turns.pop(entry, None)
         for entry in append.inbox_put:
             if entry.queue != APPROVALS_QUEUE:
                 if user is None:
-                    user = self._users[name] = _User()
+                    user = self.users[name] = _User()
                 user.turns[entry] = None
-                self._users.move_to_end(name)
+                self.users.move_to_end(name)
         if user is not None and not user.turns:
-            del self._users[name]
-        elif len(self._users) > USERS_MAX:
-            self._users.popitem(last=False)
+            del self.users[name]
+        elif len(self.users) > USERS_MAX:
+            self.users.popitem(last=False)

@@ -6,8 +6,6 @@ still be writing there. A store that was empty when a server first opened it has
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Final
 
 from routing_service.storage.audit_seals import note_chained
@@ -26,11 +24,11 @@ NEWEST_FORMAT: Final = 2
 """2: the events of approvals, of turns that take long, of messages that wait and of parked tasks,
 and the states with them (STATE_VERSION 2)."""
 
+SERVED_FORMAT: Final = 2
+"""The oldest that a server writes into; older forms are still read."""
+
 FORMAT_TENANT: Final = "*"
 FORMAT_SETTING: Final = f"{OWN_SETTING_PREFIX}format"
-
-FOLLOW_S: Final = 1.0
-"""For how long a server believes a number below the newest: so soon it follows a migration."""
 
 SWAPS_MAX: Final = 8
 """Attempts to write the number: others only ever raise it, so each lost attempt is a step up."""
@@ -66,10 +64,17 @@ async def present_format(store: Store) -> int:
 async def settle_format(store: Store) -> int:
     """Return the store's number; an empty store gets the newest.
 
-    Call it before anything else is written. Raises as present_format.
+    Call it before anything else is written. Raises FormatRefused for a number below SERVED_FORMAT,
+    and as present_format.
     """
     is_new = await read_format(store) is None and not await store.list_tenants("", 1)
     number = await present_format(store)
+    if number < SERVED_FORMAT:
+        raise FormatRefused(
+            f"the store has format {number}, and this release serves {SERVED_FORMAT} and newer; "
+            "once no replica of release 0.1 is left, run "
+            f"agent-routing migrate --store URL --format {SERVED_FORMAT}"
+        )
     if number == NEWEST_FORMAT:
         await raise_format(store, number)
     if is_new:
@@ -100,26 +105,6 @@ async def raise_format(store: Store, number: int) -> int:
         if await store.swap_setting(FORMAT_TENANT, FORMAT_SETTING, data, b"%d" % number):
             return before
     raise FormatRefused("others keep writing the store's format; try again")
-
-
-class FormatReader:
-    """Follows a store's number in a running server."""
-
-    def __init__(self, store: Store, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        """Read nothing yet."""
-        self._store = store
-        self._monotonic_s = monotonic_s
-        self._believed = 0
-        self._until_s = 0.0
-
-    async def now(self) -> int:
-        """Return the store's number, as of at most FOLLOW_S ago. Raises as read_format."""
-        now_s = self._monotonic_s()
-        # The newest is believed for ever: a number is never lowered.
-        if self._believed < NEWEST_FORMAT and now_s >= self._until_s:
-            self._believed = await read_format(self._store) or OLDEST_FORMAT
-            self._until_s = now_s + FOLLOW_S
-        return self._believed
 
 
 def _number(data: bytes) -> int:

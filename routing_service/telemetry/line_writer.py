@@ -101,9 +101,11 @@ class LineWriter:
 
     def flush(self, wait_s: float = 0.0) -> None:
         """Write or queue the waiting lines. wait_s: at most, for the queue to be written."""
-        with self._changed:
+        with self._lock:
             self._take_waiting()
-            self._changed.wait_for(lambda: not self._queue_bytes, wait_s)
+        if wait_s:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._queue_bytes, wait_s)
 
     def _take_waiting(self) -> None:
         # Cleared first, so that a line from another thread schedules a flush of its own. Cleared

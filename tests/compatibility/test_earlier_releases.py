@@ -7,6 +7,7 @@ with the sessions that the other one stored.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 
 from agent_routing import Client
 from routing_service import __version__
+from routing_service.storage.migrate_store import migrate_store
 
 RELEASES = sorted(path for path in Path(__file__).parent.glob("releases/*") if path.is_dir())
 ROOT = Path(__file__).parent.parent.parent
@@ -64,20 +66,24 @@ def release(request, tmp_path) -> tuple[str, Path]:
     return request.param.name, folder
 
 
+def serve_command(store: str, code: Path) -> list[str]:
+    """Return the command that serves the tax example."""
+    return [
+        *(sys.executable, "-c", "from routing_service.cli import main; main()", "serve"),
+        *("--listen", "127.0.0.1:0", "--store", store, "--log-level", "error"),
+        *("--agents", str(code / "routing_service" / "examples" / "tax.yaml")),
+    ]
+
+
 @contextmanager
 def serving(store: str, release_folder: Path | None = None) -> Iterator[str]:
     """Serve the tax example, by a release's own code or today's; give the address."""
     code = release_folder or ROOT
     environment = dict(os.environ) | ({"PYTHONPATH": str(code)} if release_folder else {})
-    log = subprocess.DEVNULL
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-c", "from routing_service.cli import main; main()", "serve"),
-            *("--listen", "127.0.0.1:0", "--store", store, "--log-level", "error"),
-            *("--agents", str(code / "routing_service" / "examples" / "tax.yaml")),
-        ],
+        serve_command(store, code),
         stdout=subprocess.PIPE,
-        stderr=log,
+        stderr=subprocess.DEVNULL,
         text=True,
         env=environment,
         cwd=code,
@@ -159,13 +165,23 @@ def test_todays_client_speaks_to_its_server(release):
 
 
 def test_its_sessions_go_on_here_and_there_again(release, tmp_path):
-    """An upgrade without a migration, and the way back: the same session on three servers."""
-    _, folder = release
+    """An upgrade without a migration, and the way back: the same session on three servers.
+
+    The store of 0.1 is migrated first, and then no longer read by it.
+    """
+    version, folder = release
     store = f"sqlite:///{tmp_path / 'routing.db'}"
     with serving(store, folder) as address, Client(address, fallback=None) as client:
         turn = client.route("hola", session_id="chat", user_id="ana", channel="web")
         client.set_active_agent("chat", "vat", user_id="ana", turn_request_id=turn.request_id)
         first = client.status("chat", user_id="ana")
+    if version == "0.1.0":
+        refused = subprocess.run(
+            serve_command(store, ROOT), capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        assert refused.returncode == 1
+        assert "run agent-routing migrate --store URL --format 2" in refused.stderr
+        asyncio.run(migrate_store(store, raise_to=2))
     with serving(store) as address, Client(address, fallback=None) as client:
         kept = client.status("chat", user_id="ana")
         assert (kept.revision, kept.active_agent.agent_id) == (first.revision, "vat")
@@ -175,6 +191,8 @@ def test_its_sessions_go_on_here_and_there_again(release, tmp_path):
         assert (again.replayed, again.agent_id) == (True, "coordinator")
         newer = client.route("And when is it due?", session_id="chat", user_id="ana")
         assert (newer.agent_id, newer.reason) == ("vat", "STICKY")
+    if version == "0.1.0":
+        return
     with serving(store, folder) as address, Client(address, fallback=None) as client:
         kept = client.status("chat", user_id="ana")
         assert kept.revision == newer.response.revision

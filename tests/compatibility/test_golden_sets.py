@@ -120,6 +120,7 @@ async def test_repeated_calls_get_the_answers_of_then(golden, store_url, tmp_pat
     clock = Clock()
     clock.now_us = now["now_us"]
     registry = (golden / "agents.yaml").read_text("utf-8")
+    await migrate_store(store_url, raise_to=2)
     async with serving(tmp_path, registry, store=store_url, clock=clock) as service:
         for call in calls:
             answer = await service.raw(call["rpc"], as_bytes(call["request"]))

@@ -13,7 +13,6 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.queue_entries import APPROVALS_QUEUE, QueueEntry
 from routing_service.storage.store import SessionKey
-from routing_service.storage.store_format import FORMAT_SETTING, FORMAT_TENANT
 from routing_service.stored_data.queue_check import rebuild_queues
 from routing_service.stored_data.session_copy import copy_session
 from routing_service.stored_data.verification import QueueReport, StoreReport, verify_store
@@ -288,27 +287,6 @@ async def test_watch_ends_with_the_server(service):
             await watcher.next()
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
         await stopping
-
-
-async def test_store_of_an_older_release_is_refused_with_the_remedy(service):
-    """What the older release lets wait is in no index."""
-    assert await service.store.swap_setting(FORMAT_TENANT, FORMAT_SETTING, b"2", b"1")
-    async with serving_again(service) as old:
-        for rpc, request in (
-            ("ListApprovals", pb.ListApprovalsRequest()),
-            ("WatchApprovals", pb.WatchApprovalsRequest()),
-        ):
-            call = old.call(rpc, request)
-            refused = await refusal(call.read() if rpc.startswith("Watch") else call)
-            assert (refused.code, refused.reason) == ("FAILED_PRECONDITION", "STORE_FORMAT")
-            assert refused.metadata["needed_format"] == "2"
-
-
-@asynccontextmanager
-async def serving_again(service):
-    """Forget what the running server believes of its store's format."""
-    service.server._parts.handler._inputs._format._believed = 0
-    yield service
 
 
 async def test_lost_entry_comes_back_and_a_wrong_one_goes(service):

@@ -12,8 +12,6 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1 import session_event_pb2 as events_pb
 from routing_service.registry.file import RegistryFileError
 from routing_service.server.bounds import Bounds
-from routing_service.storage.open_store import open_store
-from routing_service.storage.store_format import FormatRefused
 from tests.rpc.live_service import (
     hand_to,
     read_refusal,
@@ -306,28 +304,6 @@ async def test_events_of_an_approval_alone_say_what_is_pending(tmp_path):
             "approval_decided",
             "task_resumed",
         ]
-
-
-async def test_store_of_an_older_release_keeps_the_old_form_until_it_is_raised(tmp_path):
-    """The last release may still read it; what needs the new form is refused with the remedy."""
-    store = f"sqlite:///{tmp_path / 'old.db'}"
-    opened = await open_store(store)
-    await opened.put_setting("default", "stickiness", b'{"enabled":true,"time_us":1}')
-    await opened.close()
-    async with serving(tmp_path, DESK, store=store) as service:
-        chat = await service.chat("old").with_agent("support")
-        routed = await chat.say("I want my money back")
-        refused = await refusal(chat.answer(routed.dispatch, **needs(amount=40)))
-        assert tuple(refused) == ("FAILED_PRECONDITION", "STORE_FORMAT")
-        assert (refused.metadata["format"], refused.metadata["needed_format"]) == ("1", "2")
-        await chat.answer(routed.dispatch, "One moment.", **needs())
-        assert "approval_requested" not in await kinds(chat)
-        resumed = await service.call("ResumeTask", decision("old", routed.dispatch))
-        assert went(resumed.dispatch) == ("support", "TASK_RESUMED")
-        assert "approval_decided" not in await kinds(chat)
-    with pytest.raises(FormatRefused, match="agent-routing migrate --format 2"):
-        async with serving(tmp_path, desk("{expires: 2d}"), store=store):
-            pass
 
 
 async def test_fields_are_bounded(tmp_path):

@@ -1,6 +1,5 @@
 """Claims where a conversation is more than one task, in older stores, and in operators' lists."""
 
-import gzip
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1 import admin_service_pb2_grpc
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.storage.migrate_store import migrate_store
 from tests.rpc.live_service import hand_to, outcome_status, refusal, serving, went
 from tests.rpc.signed_in import Signed, bearer, serving_signed_in, token
 from tests.rpc.test_people import at_desk, claim, person, release, waiting
@@ -184,31 +182,3 @@ async def test_operators_find_a_persons_entry_by_its_first_turn(tmp_path):
         assert len((await admin.ListInbox(admin_pb.ListInboxRequest())).entries) == 1
         await chat.answer(last.dispatch, "It arrives today.")
         assert not (await admin.ListInbox(admin_pb.ListInboxRequest())).entries
-
-
-async def test_a_store_of_release_0_1_0_refuses_claims_and_keeps_serving(tmp_path):
-    """Until its format is raised; people answer there without claims."""
-    path = tmp_path / "old.db"
-    path.write_bytes(gzip.decompress(GOLDEN.read_bytes()))
-    async with serving(tmp_path, PARKS, store=f"sqlite:///{path}") as service:
-        chat, given = await at_desk(service)
-        revision = (await chat.status()).revision
-        refused = await refusal(claim(chat))
-        assert tuple(refused) == ("FAILED_PRECONDITION", "STORE_FORMAT")
-        assert (refused.metadata["format"], refused.metadata["needed_format"]) == ("1", "2")
-        assert (await release(chat)).released_from == ""
-        assert (await chat.status()).revision == revision
-        (entry,) = await waiting(service)
-        assert entry.open_requests[0].request_id == given.request_id
-        again = await chat.say("Order 17")
-        assert went(again.dispatch) == ("desk", "STICKY")
-        answered = await chat.answer(again.dispatch, "It arrives today.")
-        assert outcome_status(answered) == "APPLIED"
-        assert (await chat.kinds())[-2:] == ["TurnAbandoned", "TurnCompleted"]
-        assert await waiting(service) == []
-        assert went((await chat.say("Thanks")).dispatch) == ("desk", "STICKY")
-    await migrate_store(f"sqlite:///{path}", raise_to=2)
-    async with serving(tmp_path, PARKS, store=f"sqlite:///{path}") as service:
-        chat = service.chat(chat.session_id)
-        await claim(chat)
-        assert (await claimants(service)) == ["bea"]

@@ -10,7 +10,6 @@ from agent_routing.v1.session_event_pb2 import TURN_ABANDON_CAUSE_OVERTAKEN
 from routing_service.core import keep_turn
 from routing_service.ids import new_uuid7
 from routing_service.sessions.audit_log import Operator
-from routing_service.storage.open_store import open_store
 from tests.rpc.live_service import (
     SECOND_US,
     START_US,
@@ -181,26 +180,6 @@ async def test_the_worker_of_an_overtaken_turn_may_take_its_time(service):
     service.clock.advance(5 * 60)
     assert outcome_status(await complete(service, item, "late")) == "STORED_ONLY"
     assert len((await chat.status()).open_requests) == 1
-
-
-async def test_a_store_of_an_older_release_keeps_deadlines_as_they_are(tmp_path):
-    """Leases are extended all the same; steps and deliver need the newer form."""
-    store = f"sqlite:///{tmp_path / 'old.db'}"
-    opened = await open_store(store)
-    await opened.put_setting("default", "stickiness", b'{"enabled":true,"time_us":1}')
-    await opened.close()
-    async with serving(tmp_path, OFFICE, store=store) as service:
-        chat = service.chat()
-        item = await next_item(service, "front", chat)
-        service.clock.advance(7 * 60)
-        status, kept = await keep(service, item, extend_s=60)
-        assert (status, minutes(kept.deadline)) == ("KEPT", 10)
-        refused = await refusal(said(service, item, steps=steps("search")))
-        assert tuple(refused) == ("FAILED_PRECONDITION", "STORE_FORMAT")
-        assert refused.metadata["needed_format"] == "2"
-        refused = await refusal(chat.say("x", deliver=dispatch_pb2.DELIVERY_INBOX))
-        assert tuple(refused) == ("FAILED_PRECONDITION", "STORE_FORMAT")
-        assert set(await chat.kinds()) == {"SessionStarted", "TaskCreated", "MessageRouted"}
 
 
 async def test_a_message_for_inboxes_goes_through_them_to_its_end(service):

@@ -1,13 +1,9 @@
 """Messages that begin tasks of their own (tasks: new), and those that join the open one."""
 
-import gzip
-from pathlib import Path
-
 import pytest
 import pytest_asyncio
 
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.storage.migrate_store import migrate_store
 from tests.rpc.live_service import (
     ask,
     finish,
@@ -300,21 +296,6 @@ async def test_while_stickiness_is_off_messages_join(tmp_path):
         )
         await chat.answer(joined.dispatch, "At nine.")
         assert (await chat.say("else", task_id=fresh_id())).task_id != first.task_id
-
-
-async def test_a_store_of_an_older_release_has_one_open_task(tmp_path):
-    """Messages join until its format is raised; a new id is refused with the remedy."""
-    golden = Path(__file__).parent.parent / "compatibility" / "golden" / "0.1.0"
-    file = tmp_path / "old.db"
-    file.write_bytes(gzip.decompress((golden / "store.db.gz").read_bytes()))
-    await migrate_store(f"sqlite:///{file}")
-    async with serving(tmp_path, REGISTRY, store=f"sqlite:///{file}") as service:
-        chat = service.chat()
-        first = await with_agent(chat, "refunds")
-        joined = await chat.say("when do you open?")
-        assert (went(joined.dispatch), joined.task_id) == (("refunds", "STICKY"), first.task_id)
-        refused = await refusal(chat.say("else", task_id=fresh_id()))
-        assert tuple(refused) == ("FAILED_PRECONDITION", "STORE_FORMAT")
 
 
 async def test_a_claim_ends_when_the_person_who_stood_in_is_done(tmp_path):

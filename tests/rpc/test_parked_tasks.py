@@ -1,13 +1,9 @@
 """Several open tasks in a session: parked while they wait, and brought forward again."""
 
-import gzip
-from pathlib import Path
-
 import pytest
 
 from agent_routing.v1 import dispatch_pb2, session_event_pb2, turn_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.storage.migrate_store import migrate_store
 from tests.rpc.live_service import (
     ask,
     fail,
@@ -513,28 +509,3 @@ async def test_what_waits_behind_a_task_that_parks_itself_goes_on(office):
     (dispatch,) = status.open_requests
     assert (dispatch.text, dispatch.agent.agent_id) == ("and my order?", "front")
     assert dispatch.task_id != status.parked_tasks[0].task.task_id
-
-
-async def test_a_store_of_an_older_release_holds_what_is_paused(tmp_path):
-    """A server of 0.1.0 would drop a parked task; after migrate --format it is parked."""
-    golden = Path(__file__).parent.parent / "compatibility" / "golden" / "0.1.0"
-    file = tmp_path / "old.db"
-    file.write_bytes(gzip.decompress((golden / "store.db.gz").read_bytes()))
-    store = f"sqlite:///{file}"
-    await migrate_store(store)
-    registry = REGISTRY.replace("approvals: {expires: 2d}\n", "")
-    async with serving(tmp_path, registry, store=store) as service:
-        chat = service.chat("held")
-        asked = await waiting(chat)
-        assert not asked.HasField("notice")
-        assert not (await chat.status()).parked_tasks
-        again = await chat.say("hello?")
-        assert went(again.dispatch) == ("refunds", "AWAITING_APPROVAL")
-        assert (await service.store.load(chat.key)).state.startswith(b'{"v":1,')
-    await migrate_store(store, raise_to=2)
-    async with serving(tmp_path, registry, store=store) as service:
-        chat = service.chat("parked")
-        assert (await waiting(chat)).HasField("notice")
-        assert (await service.store.load(chat.key)).state.startswith(b'{"v":2,')
-        held = await service.chat("held").status()
-        assert held.HasField("pending_approval")

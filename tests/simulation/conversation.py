@@ -35,7 +35,6 @@ from routing_service.core.facts import (
     PlainAnswer,
     RefusedHandoffs,
     StoredTaskStatus,
-    StoreFormat,
     TopicVerdict,
 )
 from routing_service.core.refusals import HandoffRefused
@@ -293,7 +292,6 @@ class Conversation:
                     RefusedHandoffs: self.refusals.get(turn, 0),
                     OfferedMessage: self.offered,
                     PausedMessage: self.withdrawn,
-                    StoreFormat: 2,
                 }
             ),
         )
@@ -314,7 +312,7 @@ class Conversation:
                 open_turn=open_turn,
                 child_seed=self.fresh_id(),
             ),
-            Facts({PausedMessage: self.withdrawn, StoreFormat: 2}),
+            Facts({PausedMessage: self.withdrawn}),
         )
 
     def resumes(

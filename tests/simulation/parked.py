@@ -147,7 +147,7 @@ def check_begun(
     joins |= _waits(now, registry) or _is_owned(now, registry)
     is_pending = _waits(now, registry, people=False)
     is_pending |= bool(now.stack or now.meanwhile or now.paused)
-    begins = command.may_begin and (has_room or not is_pending)
+    begins = registry.begins_tasks and (has_room or not is_pending)
     begins &= command.task_id != task.task_id if command.task_id else not joins
     assert bool(left) == begins, f"tasks: new was not followed: {task}"
     if not begins:

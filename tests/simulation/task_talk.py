@@ -42,7 +42,6 @@ from routing_service.core.facts import (
     QueuedText,
     RefusedHandoffs,
     StoredTaskStatus,
-    StoreFormat,
 )
 from routing_service.core.inbox import waiting_places
 from routing_service.core.people import is_with_person
@@ -168,7 +167,7 @@ class TaskTalk:
 
     def _do(self, command: Command, **facts: object) -> Decision:
         chat = self.chat
-        found = {StoreFormat: 2} | {_FACTS[name]: value for name, value in facts.items()}
+        found = {_FACTS[name]: value for name, value in facts.items()}
         decision = chat.do(command, Facts(found))
         for turn in every_open_turn(self._state):
             known = KnownTurn(turn.root_request_id, turn.task_id, turn.holder)
@@ -227,7 +226,6 @@ class TaskTalk:
             task_id=task_id,
             stickiness_enabled=self._sticks,
             inbox=tape.rarely(3) and not chat.registry.is_all_inbox,
-            may_begin=chat.registry.begins_tasks,
             shown_revision=tape.pick((None, None, 0, revision, max(0, revision - 1))),
         )
         before = chat.state

@@ -19,7 +19,7 @@ from routing_service.core.commands import (
     Say,
 )
 from routing_service.core.errors import Reason
-from routing_service.core.facts import Facts, StoreFormat
+from routing_service.core.facts import NO_FACTS
 from routing_service.core.registry import SECOND_US, Agent, AgentKind, WhilePaused
 from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import ClearScope
@@ -60,7 +60,7 @@ def claim(who: str, *, take_over: bool = False) -> Letter:
     def command(state: SessionState, ids: Ids) -> Told | None:
         if not state.revision:
             return None
-        return ClaimTurn(ids(), "desk", who, take_over), Facts({StoreFormat: 2})
+        return ClaimTurn(ids(), "desk", who, take_over), NO_FACTS
 
     return f"{who} {'takes it over' if take_over else 'claims it'}", command
 
@@ -82,7 +82,7 @@ def answers(who: str, name: str, outcome: Outcome, *, place: int = -1) -> Letter
             return None
         turn = state.open_turns[place]
         given = (turn.request_id, turn.holder, outcome, ids())
-        facts = Facts({StoreFormat: 2})
+        facts = NO_FACTS
         if turn.holder != "desk":
             return CompleteTurn(*given), facts
         return PersonsAnswer(*given, subject=who), facts
@@ -102,7 +102,7 @@ def says(who: str) -> Letter:
             say = Say(ids(), "desk", "one moment", "", task.task_id, who)
         else:
             return None
-        return say, Facts({StoreFormat: 2})
+        return say, NO_FACTS
 
     return f"{who} says something", command
 
@@ -111,7 +111,7 @@ def gives_back() -> Letter:
     """The service looks for what nobody has claimed."""
 
     def command(state: SessionState, ids: Ids) -> Told | None:
-        return (Expire(ids()), Facts({StoreFormat: 2})) if state.revision else None
+        return (Expire(ids()), NO_FACTS) if state.revision else None
 
     return "the service's own time-outs", command
 
@@ -123,7 +123,7 @@ def in_format_2(letter: Letter) -> Letter:
     def command(state: SessionState, ids: Ids) -> Told | None:
         made = make(state, ids)
         assert not isinstance(made, tuple)
-        return None if made is None else (made, Facts({StoreFormat: 2}))
+        return None if made is None else (made, NO_FACTS)
 
     return name, command
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from msgspec.structs import replace as replace_struct
 
 from routing_service.core import events as ev
 from routing_service.core.commands import (
@@ -47,7 +46,6 @@ from routing_service.core.facts import (
     PausedMessage,
     PlainAnswer,
     QueuedText,
-    StoreFormat,
     TopicVerdict,
 )
 from routing_service.core.people import unclaimed_due_us
@@ -273,7 +271,7 @@ def ask_approval() -> Letter:
             return None
         turn = state.open_turns[-1]
         asked = CompleteTurn(turn.request_id, turn.holder, AskApproval(), ids())
-        return asked, Facts({StoreFormat: 2})
+        return asked, NO_FACTS
 
     return "holder needs two approvals", command
 
@@ -299,7 +297,7 @@ def goes_on() -> Letter:
             return None
         turn = state.open_turns[-1]
         kept = KeepTurn(turn.request_id, turn.holder, extends=True)
-        return kept, Facts({StoreFormat: 2})
+        return kept, NO_FACTS
 
     return "holder goes on", command
 
@@ -310,7 +308,7 @@ def route_to_inboxes() -> Letter:
         "user: hello, by inboxes",
         lambda _state, ids: (
             RouteMessage(ids(), "hello", ids(), inbox=True),
-            Facts({StoreFormat: 2}),
+            NO_FACTS,
         ),
     )
 
@@ -319,13 +317,11 @@ def route_behind() -> Letter:
     """A user's message in a store that can hold one that waits."""
     return (
         "user: hello, may wait",
-        lambda _state, ids: (RouteMessage(ids(), "hello", ids()), Facts({StoreFormat: 2})),
+        lambda _state, ids: (RouteMessage(ids(), "hello", ids()), NO_FACTS),
     )
 
 
-def route_of_its_own(
-    *, enabled: bool = True, seen: int | None = None, named: bool = False
-) -> Letter:
+def route_(*, enabled: bool = True, seen: int | None = None, named: bool = False) -> Letter:
     """A user's message in a store that can hold several tasks.
 
     seen: the revision after which it was written. named: it names a task that is not known.
@@ -338,29 +334,13 @@ def route_of_its_own(
             ids(),
             task_id=ids() if named else "",
             stickiness_enabled=enabled,
-            may_begin=True,
             shown_revision=seen,
         )
-        return message, Facts({StoreFormat: 2})
+        return message, NO_FACTS
 
     how = "" if enabled else " (off)"
     how += "" if seen is None else ", written before"
     return f"user: hello{how}, in {'a new' if named else 'any'} task", command
-
-
-def of_its_own(letter: Letter) -> Letter:
-    """The same message in a store that can hold several tasks."""
-    name, make = letter
-
-    def command(state: SessionState, ids: Ids) -> Command | Told | None:
-        made = make(state, ids)
-        if made is None:
-            return None
-        message, facts = made if isinstance(made, tuple) else (made, NO_FACTS)
-        assert isinstance(message, RouteMessage)
-        return replace_struct(message, may_begin=True), Facts({StoreFormat: 2} | facts)
-
-    return name, command
 
 
 def sends_on() -> Letter:
@@ -406,7 +386,7 @@ def route_to_parked() -> Letter:
     def command(state: SessionState, ids: Ids) -> Told | None:
         for strand in _strands(state):
             message = RouteMessage(ids(), "hello", ids(), task_id=strand.task_id)
-            return message, Facts({StoreFormat: 2})
+            return message, NO_FACTS
         return None
 
     return "user: hello, in the parked task", command
@@ -605,10 +585,10 @@ PARKING_LETTERS = (
 
 # What happens where messages begin tasks, and where a question comes forward by itself.
 BEGINNING_LETTERS = (
-    route_of_its_own(),
-    route_of_its_own(enabled=False),
-    route_of_its_own(seen=0),
-    route_of_its_own(named=True),
+    route_(),
+    route_(enabled=False),
+    route_(seen=0),
+    route_(named=True),
     route("/supervisor"),
     route("/task 1 hello"),
     route_to_parked(),
@@ -977,7 +957,6 @@ def test_nothing_that_never_happens_is_four_commands_and_offers_in_tasks_of_thei
         for letter in (*alphabet("supervisor"), *TOPIC_LETTERS)
         if letter[0] in COMPACT or letter in TOPIC_LETTERS
     ]
-    letters = [of_its_own(letter) if letter[0].startswith("user") else letter for letter in letters]
     found = search(BEGINNING_TOPICAL, 4, compact=True, letters=letters)
     reached = {key for key in found.seen if key is not None}
     assert any(key[9] for key in reached), "no offer was made"

@@ -264,7 +264,9 @@ const (
 	// Example: "the lease on request 0198a6c0-6d02-7c3b-8f64-77d0c1a9be05 is no longer yours;
 	// another worker has the turn".
 	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 34
-	// The store's format is too old for what was asked for: an older release may be serving.
+	// The store's format is too old for what was asked for: an older release may be serving. This
+	// release stores everything in format 2, which it needs at start, so it does not answer this; 0.2
+	// does.
 	//
 	// Metadata: session_id, format (the store's), needed_format.
 	// Example: "fields of an approval cannot be stored: the store has format 1, this needs 2; once no

@@ -460,8 +460,7 @@ type RouteRequest struct {
 	// Return topic_trace, as validate_only always does. Default false.
 	ExplainTopic bool `protobuf:"varint,17,opt,name=explain_topic,json=explainTopic,proto3" json:"explain_topic,omitempty"`
 	// INBOX: workers take the turn from inboxes, whichever agents it passes through, also agents
-	// without an inbox in the registry. Where some agent has none it needs a store of format 2;
-	// otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
+	// without an inbox in the registry. Unspecified: as the registry says of each agent.
 	// CALLER is INVALID_FIELD. A repeat with another one is another request.
 	Deliver Delivery `protobuf:"varint,18,opt,name=deliver,proto3,enum=agent_routing.v1.Delivery" json:"deliver,omitempty"`
 	// The session's revision that the user had seen when writing the message. A question of a parked
@@ -2645,8 +2644,7 @@ type ApprovalNeededOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What to approve. 1 byte to 4 KiB. Required.
 	Prompt string `protobuf:"bytes,1,opt,name=prompt,proto3" json:"prompt,omitempty"`
-	// The same for programs, such as the amount and the account: at most 4 KiB as JSON. Needs a store
-	// of format 2; otherwise FAILED_PRECONDITION, STORE_FORMAT.
+	// The same for programs, such as the amount and the account: at most 4 KiB as JSON.
 	Fields        *structpb.Struct `protobuf:"bytes,2,opt,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5920,8 +5918,7 @@ type KeepTurnRequest struct {
 	// What the agent has done since the last report, stored with the turn at once. At most 64 steps,
 	// 48 KiB in all. A turn keeps its first 256 steps and 192 KiB, of all attempts; later ones are left
 	// out. Reports of a turn at least 5 s apart; otherwise RESOURCE_EXHAUSTED, OVERLOADED with
-	// RetryInfo, and nothing of the call is done. Needs a store of format 2; otherwise
-	// FAILED_PRECONDITION, STORE_FORMAT. Do not repeat them in CompleteTurnRequest.steps.
+	// RetryInfo, and nothing of the call is done. Do not repeat them in CompleteTurnRequest.steps.
 	Steps []*Step `protobuf:"bytes,8,rep,name=steps,proto3" json:"steps,omitempty"`
 	// The number of the first of these steps in this attempt, from 0: KeepTurnResponse.steps_known of the
 	// last report. Steps that are known are skipped, so a repeat stores nothing twice. A gap is
@@ -5934,8 +5931,7 @@ type KeepTurnRequest struct {
 	// A message to the user that does not end the turn: stored, in ListTurns an entry of its own
 	// (TURN_OUTCOME_SAID), on watches message_said. Limits as of an answer's text. Not with another
 	// field that does something. While another person has claimed the conversation:
-	// FAILED_PRECONDITION, CLAIMED. Needs a store of format 2; otherwise FAILED_PRECONDITION,
-	// STORE_FORMAT.
+	// FAILED_PRECONDITION, CLAIMED.
 	Say string `protobuf:"bytes,12,opt,name=say,proto3" json:"say,omitempty"`
 	// The task whose conversation an agent of kind human has, to say something although no request is
 	// open. Only with say and without request_id.
@@ -6092,7 +6088,7 @@ type isKeepTurnRequest_Act interface {
 type KeepTurnRequest_Extend struct {
 	// The lease runs for this long from now on: 1 s to 1 h. If less than half of the agent's
 	// turn_timeout is left, the turn's deadline moves to a whole turn_timeout from now, at most to
-	// 24 h after its dispatch (in a store of format 2; otherwise it stays).
+	// 24 h after its dispatch.
 	Extend *durationpb.Duration `protobuf:"bytes,6,opt,name=extend,proto3,oneof"`
 }
 

@@ -142,23 +142,20 @@ type RoutingServiceClient interface {
 	// subject. Until the claim ends only that person answers. Repeated by the same person it extends
 	// the claim once less than half of its time is left. Another person of the agent, or an operator,
 	// may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
-	// conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
-	// STORE_FORMAT until its format is raised.
+	// conversation leaves the agent.
 	ClaimTurn(ctx context.Context, in *ClaimTurnRequest, opts ...grpc.CallOption) (*ClaimTurnResponse, error)
 	// Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
 	// nothing changes and no error is returned.
 	ReleaseTurn(ctx context.Context, in *ReleaseTurnRequest, opts ...grpc.CallOption) (*ReleaseTurnResponse, error)
 	// Adds an internal note of people about a conversation: for the people of its agents and for
-	// operators, never for users. Kept with the session, exported and erased with it. A store that an
-	// older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	// operators, never for users. Kept with the session, exported and erased with it.
 	AddNote(ctx context.Context, in *AddNoteRequest, opts ...grpc.CallOption) (*AddNoteResponse, error)
 	// Lists the latest notes about a conversation, at most 32, the oldest first. An operator without the
 	// scope read_words gets them without texts.
 	ListNotes(ctx context.Context, in *ListNotesRequest, opts ...grpc.CallOption) (*ListNotesResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the
-	// sessions. Decide one with ResumeTask. A store that an older release began answers
-	// FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	// sessions. Decide one with ResumeTask.
 	ListApprovals(ctx context.Context, in *ListApprovalsRequest, opts ...grpc.CallOption) (*ListApprovalsResponse, error)
 	// Sends the requests of a tenant that wait for an approval: first all that wait, the oldest
 	// first, then a heartbeat with is_complete, then what begins, changes and ends. A stream begins
@@ -528,23 +525,20 @@ type RoutingServiceServer interface {
 	// subject. Until the claim ends only that person answers. Repeated by the same person it extends
 	// the claim once less than half of its time is left. Another person of the agent, or an operator,
 	// may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
-	// conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
-	// STORE_FORMAT until its format is raised.
+	// conversation leaves the agent.
 	ClaimTurn(context.Context, *ClaimTurnRequest) (*ClaimTurnResponse, error)
 	// Gives a claim up; the conversation waits again for the people of its agent. If it is not claimed,
 	// nothing changes and no error is returned.
 	ReleaseTurn(context.Context, *ReleaseTurnRequest) (*ReleaseTurnResponse, error)
 	// Adds an internal note of people about a conversation: for the people of its agents and for
-	// operators, never for users. Kept with the session, exported and erased with it. A store that an
-	// older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	// operators, never for users. Kept with the session, exported and erased with it.
 	AddNote(context.Context, *AddNoteRequest) (*AddNoteResponse, error)
 	// Lists the latest notes about a conversation, at most 32, the oldest first. An operator without the
 	// scope read_words gets them without texts.
 	ListNotes(context.Context, *ListNotesRequest) (*ListNotesResponse, error)
 	// Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
 	// For people who decide: a caller with the scope approve sees these, and nothing else of the
-	// sessions. Decide one with ResumeTask. A store that an older release began answers
-	// FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+	// sessions. Decide one with ResumeTask.
 	ListApprovals(context.Context, *ListApprovalsRequest) (*ListApprovalsResponse, error)
 	// Sends the requests of a tenant that wait for an approval: first all that wait, the oldest
 	// first, then a heartbeat with is_complete, then what begins, changes and ends. A stream begins

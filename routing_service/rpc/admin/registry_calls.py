@@ -28,7 +28,6 @@ from routing_service.sessions.audit_log import AuditLog
 from routing_service.sessions.stickiness_switch import ALL_TENANTS
 from routing_service.sessions.touched_sessions import count_touched
 from routing_service.storage.checked_store import Store
-from routing_service.storage.store_format import FormatRefused
 from routing_service.telemetry.call_record import CallRecord
 
 REGISTRY_BYTES_MAX: Final = 192 * 1024
@@ -145,8 +144,6 @@ class RegistryCalls:
                 f'"{request.expected_registry_version}"; try it again',
                 metadata={"registry_version": error.version},
             ) from error
-        except FormatRefused as error:
-            raise RoutingError(Reason.STORE_FORMAT, str(error)) from error
         except FileReadOnly as error:
             raise RoutingError(
                 Reason.REGISTRY_READ_ONLY,

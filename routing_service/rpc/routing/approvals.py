@@ -10,7 +10,6 @@ from agent_routing.v1 import routing_service_pb2 as pb
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import approvals
-from routing_service.core.errors import store_too_old
 from routing_service.core.registry import ROLE_PREFIX
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.rpc import proto_mapping as pm
@@ -62,7 +61,6 @@ class ApprovalCalls:
         wanted = self._wanted_in(caller, request, checks)
         record.tenant = caller.tenant
         after = entry_in(request.page_token, APPROVALS_QUEUE)
-        await self._check_format()
         reads, tenant = self._handler.approvals, caller.tenant
         count = request.page_size or APPROVALS_PAGE_DEFAULT
         response = pb.ListApprovalsResponse()
@@ -97,7 +95,6 @@ class ApprovalCalls:
         heartbeat_s = checks.heartbeat_s(request)
         wanted = self._wanted_in(caller, request, checks)
         record.tenant = caller.tenant
-        await self._check_format()
         yield _beat_out(is_complete=False), {}
         async for seen in self._watches.watch(caller.tenant, wanted, heartbeat_s):
             match seen:
@@ -137,17 +134,6 @@ class ApprovalCalls:
             return not (found.why_not or found.has_approved)
 
         return wanted
-
-    async def _check_format(self) -> None:
-        """Raise STORE_FORMAT for a store in which an older release may still write.
-
-        What it lets wait is in no index.
-        """
-        needed = approvals.APPROVALS_FORMAT
-        found = await self._handler.store_format()
-        if found < needed:
-            what = "waiting approvals cannot be listed across sessions"
-            raise store_too_old(what, found, needed)
 
     def _waiting_out(self, waiting: WaitingApproval, caller: Caller) -> pb.WaitingApproval:
         state = waiting.state

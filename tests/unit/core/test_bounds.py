@@ -16,7 +16,7 @@ from routing_service.core.commands import (
     RouteMessage,
 )
 from routing_service.core.events import Profile
-from routing_service.core.facts import Facts, StoreFormat
+from routing_service.core.facts import NO_FACTS
 from routing_service.core.registry import (
     HOPS_PER_MESSAGE_MAX,
     OPEN_TURNS_MAX,
@@ -180,7 +180,7 @@ def park_another(chat, agents):
     command = CompleteTurn(
         chat.open, chat.state.find_turn(chat.open).holder, outcome, chat.fresh_id()
     )
-    chat.do(command, Facts({StoreFormat: 2}))
+    chat.do(command, NO_FACTS)
 
 
 def test_state_with_parked_tasks_stays_within_what_engines_take():

@@ -351,8 +351,7 @@ class RouteRequest(google.protobuf.message.Message):
     """Return topic_trace, as validate_only always does. Default false."""
     deliver: agent_routing.v1.dispatch_pb2.Delivery.ValueType
     """INBOX: workers take the turn from inboxes, whichever agents it passes through, also agents
-    without an inbox in the registry. Where some agent has none it needs a store of format 2;
-    otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
+    without an inbox in the registry. Unspecified: as the registry says of each agent.
     CALLER is INVALID_FIELD. A repeat with another one is another request.
     """
     shown_revision: builtins.int
@@ -1459,9 +1458,7 @@ class ApprovalNeededOutcome(google.protobuf.message.Message):
     """What to approve. 1 byte to 4 KiB. Required."""
     @property
     def fields(self) -> google.protobuf.struct_pb2.Struct:
-        """The same for programs, such as the amount and the account: at most 4 KiB as JSON. Needs a store
-        of format 2; otherwise FAILED_PRECONDITION, STORE_FORMAT.
-        """
+        """The same for programs, such as the amount and the account: at most 4 KiB as JSON."""
 
     def __init__(
         self,
@@ -3029,8 +3026,7 @@ class KeepTurnRequest(google.protobuf.message.Message):
     """A message to the user that does not end the turn: stored, in ListTurns an entry of its own
     (TURN_OUTCOME_SAID), on watches message_said. Limits as of an answer's text. Not with another
     field that does something. While another person has claimed the conversation:
-    FAILED_PRECONDITION, CLAIMED. Needs a store of format 2; otherwise FAILED_PRECONDITION,
-    STORE_FORMAT.
+    FAILED_PRECONDITION, CLAIMED.
     """
     task_id: builtins.str
     """The task whose conversation an agent of kind human has, to say something although no request is
@@ -3042,7 +3038,7 @@ class KeepTurnRequest(google.protobuf.message.Message):
     def extend(self) -> google.protobuf.duration_pb2.Duration:
         """The lease runs for this long from now on: 1 s to 1 h. If less than half of the agent's
         turn_timeout is left, the turn's deadline moves to a whole turn_timeout from now, at most to
-        24 h after its dispatch (in a store of format 2; otherwise it stays).
+        24 h after its dispatch.
         """
 
     @property
@@ -3050,8 +3046,7 @@ class KeepTurnRequest(google.protobuf.message.Message):
         """What the agent has done since the last report, stored with the turn at once. At most 64 steps,
         48 KiB in all. A turn keeps its first 256 steps and 192 KiB, of all attempts; later ones are left
         out. Reports of a turn at least 5 s apart; otherwise RESOURCE_EXHAUSTED, OVERLOADED with
-        RetryInfo, and nothing of the call is done. Needs a store of format 2; otherwise
-        FAILED_PRECONDITION, STORE_FORMAT. Do not repeat them in CompleteTurnRequest.steps.
+        RetryInfo, and nothing of the call is done. Do not repeat them in CompleteTurnRequest.steps.
         """
 
     @property

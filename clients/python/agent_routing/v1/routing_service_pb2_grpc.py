@@ -354,8 +354,7 @@ class RoutingServiceServicer(object):
         subject. Until the claim ends only that person answers. Repeated by the same person it extends
         the claim once less than half of its time is left. Another person of the agent, or an operator,
         may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
-        conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
-        STORE_FORMAT until its format is raised.
+        conversation leaves the agent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -371,8 +370,7 @@ class RoutingServiceServicer(object):
 
     def AddNote(self, request, context):
         """Adds an internal note of people about a conversation: for the people of its agents and for
-        operators, never for users. Kept with the session, exported and erased with it. A store that an
-        older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        operators, never for users. Kept with the session, exported and erased with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -389,8 +387,7 @@ class RoutingServiceServicer(object):
     def ListApprovals(self, request, context):
         """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
         For people who decide: a caller with the scope approve sees these, and nothing else of the
-        sessions. Decide one with ResumeTask. A store that an older release began answers
-        FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        sessions. Decide one with ResumeTask.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -685,8 +685,7 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     subject. Until the claim ends only that person answers. Repeated by the same person it extends
     the claim once less than half of its time is left. Another person of the agent, or an operator,
     may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
-    conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
-    STORE_FORMAT until its format is raised.
+    conversation leaves the agent.
     """
 
     ReleaseTurn: _RoutingServiceReleaseTurnType
@@ -696,8 +695,7 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
 
     AddNote: _RoutingServiceAddNoteType
     """Adds an internal note of people about a conversation: for the people of its agents and for
-    operators, never for users. Kept with the session, exported and erased with it. A store that an
-    older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+    operators, never for users. Kept with the session, exported and erased with it.
     """
 
     ListNotes: _RoutingServiceListNotesType
@@ -708,8 +706,7 @@ class RoutingServiceStub(typing.Generic[_RoutingServiceRouteType, _RoutingServic
     ListApprovals: _RoutingServiceListApprovalsType
     """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
     For people who decide: a caller with the scope approve sees these, and nothing else of the
-    sessions. Decide one with ResumeTask. A store that an older release began answers
-    FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+    sessions. Decide one with ResumeTask.
     """
 
     WatchApprovals: _RoutingServiceWatchApprovalsType
@@ -1020,8 +1017,7 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         subject. Until the claim ends only that person answers. Repeated by the same person it extends
         the claim once less than half of its time is left. Another person of the agent, or an operator,
         may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
-        conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
-        STORE_FORMAT until its format is raised.
+        conversation leaves the agent.
         """
 
     @abc.abstractmethod
@@ -1041,8 +1037,7 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.AddNoteResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.AddNoteResponse]]:
         """Adds an internal note of people about a conversation: for the people of its agents and for
-        operators, never for users. Kept with the session, exported and erased with it. A store that an
-        older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        operators, never for users. Kept with the session, exported and erased with it.
         """
 
     @abc.abstractmethod
@@ -1063,8 +1058,7 @@ class RoutingServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[agent_routing.v1.routing_service_pb2.ListApprovalsResponse, collections.abc.Awaitable[agent_routing.v1.routing_service_pb2.ListApprovalsResponse]]:
         """Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
         For people who decide: a caller with the scope approve sees these, and nothing else of the
-        sessions. Decide one with ResumeTask. A store that an older release began answers
-        FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+        sessions. Decide one with ResumeTask.
         """
 
     @abc.abstractmethod

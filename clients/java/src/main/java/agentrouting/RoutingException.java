@@ -388,7 +388,9 @@ public class RoutingException extends CallException {
   }
 
   /**
-   * The store's format is too old for what was asked for: an older release may be serving.
+   * The store's format is too old for what was asked for: an older release may be serving. This
+   * release stores everything in format 2, which it needs at start, so it does not answer this; 0.2
+   * does.
    *
    * <p>Code FAILED_PRECONDITION. Remedy: Raise the store's format once no older replica is left, or
    * leave the feature out.

@@ -433,7 +433,9 @@ export enum ErrorReason {
   LEASE_LOST = 34,
 
   /**
-   * The store's format is too old for what was asked for: an older release may be serving.
+   * The store's format is too old for what was asked for: an older release may be serving. This
+   * release stores everything in format 2, which it needs at start, so it does not answer this; 0.2
+   * does.
    *
    * Metadata: session_id, format (the store's), needed_format.
    * Example: "fields of an approval cannot be stored: the store has format 1, this needs 2; once no

@@ -187,8 +187,7 @@ export type RouteRequest = Message<"agent_routing.v1.RouteRequest"> & {
 
   /**
    * INBOX: workers take the turn from inboxes, whichever agents it passes through, also agents
-   * without an inbox in the registry. Where some agent has none it needs a store of format 2;
-   * otherwise FAILED_PRECONDITION, STORE_FORMAT. Unspecified: as the registry says of each agent.
+   * without an inbox in the registry. Unspecified: as the registry says of each agent.
    * CALLER is INVALID_FIELD. A repeat with another one is another request.
    *
    * @generated from field: agent_routing.v1.Delivery deliver = 18;
@@ -1497,8 +1496,7 @@ export type ApprovalNeededOutcome = Message<"agent_routing.v1.ApprovalNeededOutc
   prompt: string;
 
   /**
-   * The same for programs, such as the amount and the account: at most 4 KiB as JSON. Needs a store
-   * of format 2; otherwise FAILED_PRECONDITION, STORE_FORMAT.
+   * The same for programs, such as the amount and the account: at most 4 KiB as JSON.
    *
    * @generated from field: google.protobuf.Struct fields = 2;
    */
@@ -3461,7 +3459,7 @@ export type KeepTurnRequest = Message<"agent_routing.v1.KeepTurnRequest"> & {
     /**
      * The lease runs for this long from now on: 1 s to 1 h. If less than half of the agent's
      * turn_timeout is left, the turn's deadline moves to a whole turn_timeout from now, at most to
-     * 24 h after its dispatch (in a store of format 2; otherwise it stays).
+     * 24 h after its dispatch.
      *
      * @generated from field: google.protobuf.Duration extend = 6;
      */
@@ -3483,8 +3481,7 @@ export type KeepTurnRequest = Message<"agent_routing.v1.KeepTurnRequest"> & {
    * What the agent has done since the last report, stored with the turn at once. At most 64 steps,
    * 48 KiB in all. A turn keeps its first 256 steps and 192 KiB, of all attempts; later ones are left
    * out. Reports of a turn at least 5 s apart; otherwise RESOURCE_EXHAUSTED, OVERLOADED with
-   * RetryInfo, and nothing of the call is done. Needs a store of format 2; otherwise
-   * FAILED_PRECONDITION, STORE_FORMAT. Do not repeat them in CompleteTurnRequest.steps.
+   * RetryInfo, and nothing of the call is done. Do not repeat them in CompleteTurnRequest.steps.
    *
    * @generated from field: repeated agent_routing.v1.Step steps = 8;
    */
@@ -3517,8 +3514,7 @@ export type KeepTurnRequest = Message<"agent_routing.v1.KeepTurnRequest"> & {
    * A message to the user that does not end the turn: stored, in ListTurns an entry of its own
    * (TURN_OUTCOME_SAID), on watches message_said. Limits as of an answer's text. Not with another
    * field that does something. While another person has claimed the conversation:
-   * FAILED_PRECONDITION, CLAIMED. Needs a store of format 2; otherwise FAILED_PRECONDITION,
-   * STORE_FORMAT.
+   * FAILED_PRECONDITION, CLAIMED.
    *
    * @generated from field: string say = 12;
    */
@@ -4444,8 +4440,7 @@ export const RoutingService: GenService<{
    * subject. Until the claim ends only that person answers. Repeated by the same person it extends
    * the claim once less than half of its time is left. Another person of the agent, or an operator,
    * may take it over. The claim ends by ReleaseTurn, after the agent's claim_timeout, and when the
-   * conversation leaves the agent. A store that an older release began answers FAILED_PRECONDITION,
-   * STORE_FORMAT until its format is raised.
+   * conversation leaves the agent.
    *
    * @generated from rpc agent_routing.v1.RoutingService.ClaimTurn
    */
@@ -4467,8 +4462,7 @@ export const RoutingService: GenService<{
   },
   /**
    * Adds an internal note of people about a conversation: for the people of its agents and for
-   * operators, never for users. Kept with the session, exported and erased with it. A store that an
-   * older release began answers FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+   * operators, never for users. Kept with the session, exported and erased with it.
    *
    * @generated from rpc agent_routing.v1.RoutingService.AddNote
    */
@@ -4491,8 +4485,7 @@ export const RoutingService: GenService<{
   /**
    * Lists the requests of a tenant that wait for an approval, across its sessions, the oldest first.
    * For people who decide: a caller with the scope approve sees these, and nothing else of the
-   * sessions. Decide one with ResumeTask. A store that an older release began answers
-   * FAILED_PRECONDITION, STORE_FORMAT until its format is raised.
+   * sessions. Decide one with ResumeTask.
    *
    * @generated from rpc agent_routing.v1.RoutingService.ListApprovals
    */
