@@ -378,8 +378,7 @@ class CommandHandler:
             needed = facts_needed(case)
             facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
             decided = decide_case(case, facts)
-            owner = decided.state.owner
-            if self._user_turns.users and self._user_turns.is_full(call.key.tenant, owner):
+            if self._user_turns.users:  # Where no agent has an inbox, nothing more is asked.
                 await self._user_turns.check(call.key, command, state, decided.state, registry)
         except RoutingError as error:
             return await self._refuse(hot, call, command, state, error)

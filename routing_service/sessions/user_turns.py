@@ -42,11 +42,7 @@ class UserTurns:
         self._store = store
         self._most = most
         self.users: OrderedDict[tuple[str, str], _User] = OrderedDict()
-
-    def is_full(self, tenant: str, user_id: str) -> bool:
-        """Say whether a user has as many turns as it may have, as far as is known here."""
-        user = self.users.get((tenant, user_id))
-        return user is not None and len(user.turns) >= self._most
+        """By tenant and user; empty while no agent has an inbox."""
 
     async def check(
         self,
@@ -60,9 +56,11 @@ class UserTurns:
 
         Raises TURN_OPEN if there are too many; StoreError.
         """
-        put, drop = changed_entries(before, after, registry)
         user = self.users.get((key.tenant, after.owner))
-        if user is None or not isinstance(command, RouteMessage) or len(put) <= len(drop):
+        if user is None or len(user.turns) < self._most or not isinstance(command, RouteMessage):
+            return
+        put, drop = changed_entries(before, after, registry)
+        if len(put) <= len(drop):
             return
         now_s = asyncio.get_running_loop().time()
         if now_s - user.checked_s >= CHECK_S:
