@@ -17,6 +17,8 @@ PAGE_S_MAX = 300
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in (ROOT / "README.md", ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md"))
+    # What PyPI shows of the service is no page; tests/install follows it.
+    if path.parent.name != "assets"
 )
 
 
