@@ -124,6 +124,13 @@ def a2a(
     capacity. The credential needs the scope agent and speaks for the agent.
     """
     _check_extra()
+    for option, origin in (
+        ("--url", url),
+        *(("--allow-origin", each) for each in allow_origin or ()),
+    ):
+        if not origin.startswith(("http://", "https://")):
+            message = f'{option} is "{origin}"; it must begin with http:// or https://'
+            raise CommandFailed(message, exit_code=EXIT_USAGE)
     if remote_token_file is not None:
         _token(remote_token_file)
     _check_agent(agent, call)

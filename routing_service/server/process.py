@@ -73,7 +73,7 @@ async def serve(
     """Serve until SIGTERM or SIGINT, then stop in order. Raises what RoutingServer.start does.
 
     A SIGINT while it stops ends the process at once; nothing that was answered is lost. signals:
-    started. shown_id: see RoutingServer.start.
+    entered. shown_id: see RoutingServer.start.
     """
     stop_asked = asyncio.Event()
     reload_asked = asyncio.Event()
@@ -119,10 +119,11 @@ def run(settings: Settings, *, is_one_of_several: bool = False) -> int:
     flush = partial(writer.flush, LAST_LINES_S)
     watchdog = ExitWatchdog(settings.drain_s, flush, EXIT_FAILED)
     signals = Signals(["SIGHUP"], stopping=watchdog.begin, ending=flush)
-    signals.start()
-    writer.start()
     try:
-        _serve_with(settings, configured, signals)
+        # First: a thread that is older than the block of signals would get them.
+        with signals:
+            writer.start()
+            _serve_with(settings, configured, signals)
     except (SettingsInvalid, RegistryFileError, StoreUrlInvalid, ExporterUnavailable) as error:
         return _refused(error, EXIT_USAGE, writer)
     except (StoreError, ListenFailed) as error:

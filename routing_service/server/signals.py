@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final, Self
 
 import structlog
 
@@ -45,19 +45,35 @@ class Signals:
         self._stopping = stopping
         self._ending = ending
         self._lock = threading.Lock()
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._mask: set[int] = set()
+        self._thread: threading.Thread | None = None
+        self._is_over = False
         self._is_stopping = False
         self._early: list[signal.Signals] = []
         """Those that came before the event loop."""
         self._deliver: Callable[[signal.Signals], None] = self._early.append
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         """Take signals from now on. In the main thread, before the process has others."""
         for number in self._numbers:
             # For Windows, and for a thread that is older than the block below.
-            signal.signal(number, self._take_in_thread)
+            self._handlers[number] = signal.signal(number, self._take_in_thread)
         if hasattr(signal, "sigwait"):
-            signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
-            threading.Thread(target=self._wait, name="signals", daemon=True).start()
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+            self._thread = threading.Thread(target=self._wait, name="signals", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave signals to what took them before."""
+        self._is_over = True
+        if self._thread is not None and self._thread.ident is not None:
+            signal.pthread_kill(self._thread.ident, signal.SIGTERM)
+            self._thread.join()
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def deliver_to(self, react: Callable[[signal.Signals], None]) -> None:
         """Have the running event loop react to those that came before, and to all that come.
@@ -83,7 +99,10 @@ class Signals:
 
     def _wait(self) -> None:
         while True:
-            self._take(signal.Signals(signal.sigwait(self._numbers)))
+            number = signal.Signals(signal.sigwait(self._numbers))
+            if self._is_over:
+                return
+            self._take(number)
 
     def _take(self, number: signal.Signals) -> None:
         if number in STOPPING:

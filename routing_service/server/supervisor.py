@@ -61,7 +61,7 @@ class Supervisor:
         self._is_up = False
 
     async def run(self, signals: Signals) -> int:
-        """Serve until SIGTERM or SIGINT; return the exit code. signals: started."""
+        """Serve until SIGTERM or SIGINT; return the exit code. signals: entered."""
         signals.deliver_to(self._react)
         listeners: list[PageListener] = []
         try:
@@ -256,10 +256,9 @@ def run(settings: Settings) -> int:
         writer.flush(LAST_LINES_S)
 
     signals = Signals(["SIGHUP", "SIGUSR2"], ending=end)
-    signals.start()
-    writer.start()
     try:
-        with ExitStack() as held, TemporaryDirectory(prefix="agent-routing-") as folder:
+        with signals, ExitStack() as held, TemporaryDirectory(prefix="agent-routing-") as folder:
+            writer.start()
             supervisors.append(Supervisor(hold_ports(settings, held), Path(folder)))
             return asyncio.run(supervisors[0].run(signals))
     except ListenFailed as error:

@@ -59,6 +59,9 @@ class LineWriter:
         self._queue: list[bytes] = []
         self._queue_bytes = 0
         """Of the queue, and of the lines that the thread is writing."""
+        self._is_full = False
+        """Whether a line found no room since the thread last took the queue; later ones have none
+        either, so that the gap is in one place."""
         self._has_thread = False
         self._has_failed = False
         """Whether the last write failed."""
@@ -66,13 +69,17 @@ class LineWriter:
         self.lines_lost = 0
 
     def start(self) -> None:
-        """Write in a thread from now on. The stream has to be a file of the operating system.
+        """Write in a thread from now on, if the stream is a file of the operating system.
 
         What else writes to it, such as gRPC's own code to stderr, does not wait either: on Linux,
         what finds no room in a pipe, a terminal or a socket is lost.
         """
-        own = os.dup(self._stream.fileno())
-        _never_block(self._stream.fileno())
+        try:
+            descriptor = self._stream.fileno()
+        except OSError:  # In memory: that waits for no reader.
+            return
+        own = os.dup(descriptor)
+        _never_block(descriptor)
         self._has_thread = True
         threading.Thread(target=self._run, args=(own,), name="log lines", daemon=True).start()
 
@@ -131,7 +138,8 @@ class LineWriter:
 
     def _enqueue(self, lines: Iterable[bytes]) -> None:
         for line in lines:
-            if self._queue_bytes + len(line) >= QUEUE_BYTES_MAX:
+            if self._is_full or self._queue_bytes + len(line) >= QUEUE_BYTES_MAX:
+                self._is_full = True
                 self.lines_lost += 1
                 self._lost_unreported += 1
             else:
@@ -144,7 +152,7 @@ class LineWriter:
         while True:
             with self._changed:
                 self._changed.wait_for(self._has_work)
-                lines, self._queue = self._queue, []
+                lines, self._queue, self._is_full = self._queue, [], False
                 # A line is lost only behind a full queue, so that the gap is behind these lines.
                 lost, self._lost_unreported = self._lost_unreported, 0
             data = _joined(lines)

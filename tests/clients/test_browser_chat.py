@@ -124,6 +124,9 @@ async def test_a_page_chats_over_both_protocols(page_folder, tmp_path):
     if KEEP:
         for shot in tmp_path.glob("*.png"):
             shutil.copy(shot, KEEP)
+    # A page that came back goes on where its watch was.
+    assert seen["backAgain"] == [str(number + 1) for number in range(len(seen["backAgain"]))]
+    assert len(seen["backAgain"]) >= 4
     for protocol, other in (("connect", "grpc-web"), ("grpc-web", "connect")):
         result = seen[protocol]
         assert result["messages"] == CHAT

@@ -137,6 +137,7 @@ async def test_lines_that_were_lost_are_counted_and_the_log_says_where(tmp_path)
         grpc.aio.insecure_channel(address) as channel,
     ):
         await answered(channel, 200)
+        await asyncio.sleep(0.2)  # Lines below warning wait a moment.
         lines = (await page(metrics, "/metrics")).splitlines()
         (lost,) = [each for each in lines if each.startswith("agent_routing_log_lines_lost_total ")]
         lost = int(float(lost.split()[1]))

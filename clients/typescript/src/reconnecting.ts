@@ -11,6 +11,7 @@ import {
   WatchTooSlow,
 } from "./errors.js";
 import { routingError } from "./failure.js";
+import { backAgain, whenLeft } from "./leftPage.js";
 import type { Stub } from "./replicas.js";
 import { backoffMs } from "./retry.js";
 import { sleep } from "./waiting.js";
@@ -39,6 +40,7 @@ export async function* overConnections<Message>(
     const replica = settings.replicas.current();
     // Also ends the stream if the caller leaves the loop: the service must stop sending.
     const stop = new AbortController();
+    const stayed = whenLeft(() => stop.abort());
     const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
     const headers = await headersOf(settings, options);
     let error: RoutingError;
@@ -65,6 +67,10 @@ export async function* overConnections<Message>(
     } catch (thrown) {
       if (hasLeft) return;
       options.signal?.throwIfAborted();
+      if (await backAgain()) {
+        [awaySinceMs, attempts] = [undefined, 0];
+        continue;
+      }
       settings.replicas.throwIfClosed(thrown);
       error = routingError(thrown, {
         method,
@@ -77,6 +83,7 @@ export async function* overConnections<Message>(
       });
     } finally {
       stop.abort();
+      stayed();
     }
     settings.replicas.turnFrom(replica);
     awaySinceMs ??= performance.now();

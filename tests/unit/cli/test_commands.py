@@ -352,6 +352,10 @@ def test_a2a_without_its_extra_says_how_to_install_it(monkeypatch, run, target):
     ("given", "complaint"),
     [
         (("--url", "planner.example.org"), "it must begin with http:// or https://"),
+        (
+            ("--url", "http://x", "--allow-origin", "y:1"),
+            '--allow-origin is "y:1"; it must begin with http:// or https://',
+        ),
         (("--url", "http://x", "--remote-token-file", "/nowhere"), "/nowhere cannot be read"),
     ],
 )

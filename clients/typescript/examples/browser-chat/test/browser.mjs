@@ -17,6 +17,8 @@ const {
 } = JSON.parse(process.argv[2]);
 /** Longer than any step takes, also on a busy machine. */
 const WAIT_MS_MAX = 30_000;
+/** More than the six connections that a browser opens to a server. */
+const LEFT_PAGES = 7;
 
 const browser = await chromium.launchPersistentContext(join(folder, "profile"), {
   executablePath,
@@ -31,6 +33,8 @@ const browser = await chromium.launchPersistentContext(join(folder, "profile"), 
     "--disable-component-update",
     "--disable-sync",
   ],
+  // People's browsers keep the pages that were left, for Back.
+  ignoreDefaultArgs: ["--disable-back-forward-cache"],
 });
 browser.setDefaultTimeout(WAIT_MS_MAX);
 
@@ -68,6 +72,22 @@ async function texts(page, selector) {
 }
 
 const results = {};
+
+// Page after page in one tab: those that were left hold no connection.
+const { page: tab } = await open(url, "browser-left-0", "connect");
+for (let number = 1; number <= LEFT_PAGES; number++) {
+  await say(tab, "hello");
+  await tab.waitForSelector("#events li");
+  const session = `browser-left-${number}`;
+  await tab.goto(`${url}?${new URLSearchParams({ server, session, protocol: "connect" })}`);
+}
+await say(tab, "hello");
+await tab.goBack({ waitUntil: "commit" });
+await tab.waitForSelector("#messages > li.agent");
+await say(tab, "How much VAT do I owe this quarter?");
+await tab.waitForSelector("#events li:nth-child(4)");
+results.backAgain = await texts(tab, "#events .revision");
+await tab.close();
 for (const [protocol, other] of [
   ["connect", "grpc-web"],
   ["grpc-web", "connect"],
