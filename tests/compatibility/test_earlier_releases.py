@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_routing import Client
+from agent_routing import Admin, Client
 from routing_service import __version__
 from routing_service.storage.migrate_store import migrate_store
 
@@ -200,3 +200,45 @@ def test_its_sessions_go_on_here_and_there_again(release, tmp_path):
         assert [each.user_text for each in turns] == ["hola", "hola", "And when is it due?"]
         back = client.route("thanks", session_id="chat", user_id="ana")
         assert (back.agent_id, back.reason) == ("vat", "STICKY")
+
+
+def test_moved_and_abandoned_messages_are_read_there(release, tmp_path):
+    """The exact words stand beside those that the release knows, and its state is today's."""
+    version, folder = release
+    if version == "0.1.0":
+        pytest.skip("its stores are of format 1, which holds nothing that is said between turns")
+    store = f"sqlite:///{tmp_path / 'routing.db'}"
+    chat = {"session_id": "chat", "user_id": "ana"}
+    with serving(store, folder) as address, Client(address, fallback=None) as client:
+        client.route("hola", channel="web", **chat)
+    with serving(store) as address, Client(address, fallback=None) as client:
+        moved = client.set_active_agent("chat", "vat", initiator="OPERATOR", reason="stuck")
+        assert moved.moved_turn.agent.agent_id == "vat"
+        client.route("/supervisor", **chat)
+        client.set_active_agent("chat", "vat", initiator="OPERATOR", message="VAT helps you.")
+        routed = client.route("and now?", **chat)
+        assert routed.dispatch.HasField("handoff")
+        task_id = client.status("chat").task.task_id
+        client.cancel_task(task_id)
+        today = client.status("chat")
+        causes = [turn.abandon_cause for turn in client.list_turns("chat")]
+    with serving(store, folder) as address, Client(address, fallback=None) as client:
+        there = client.status("chat")
+        assert there.SerializeToString(deterministic=True) == today.SerializeToString(
+            deterministic=True
+        )
+        turns = list(client.list_turns("chat"))
+        assert [turn.agent_text for turn in turns] == ["", "", "VAT helps you.", ""]
+        assert len(causes) == len(turns)
+        seen = client.watch_session("chat", after_revision=0)
+        kinds = {
+            event.WhichOneof("kind") for _ in range(today.revision) for event in next(seen).events
+        }
+        assert {"turn_abandoned", "agent_handoff", "message_said"} <= kinds
+        with Admin(address) as admin:
+            assert admin.list_events_page(session_id="chat").records
+        back = client.route("thanks", **chat)
+        assert back.agent_id == "coordinator"
+    with serving(store) as address, Client(address, fallback=None) as client:
+        assert client.status("chat").revision == back.revision
+        assert [turn.abandon_cause for turn in client.list_turns("chat")][: len(causes)] == causes

@@ -99,6 +99,33 @@ EVENTS: list[ev.Event] = [
     ev.ApprovalDecided(TASK, ROOT, ApprovalDecision.APPROVE, "cai", 2, 2),
     ev.ApprovalWithdrawn(TASK, ROOT, "command", was_shown=True),
     ev.ApprovalExpired(TASK, ROOT),
+    # What a moved conversation adds to events that there were before.
+    ev.TurnAbandoned(CHILD, ROOT, "vat", "limit", exact="overtaken"),
+    ev.AgentHandedOff(
+        "vat",
+        "payroll",
+        Initiator.OPERATOR,
+        HandoffMode.TRANSFER,
+        RouteReason.AGENT_HANDOFF,
+        turn_request_id=ROOT,
+        root_request_id=ROOT,
+        dispatches=True,
+        to_person=True,
+        along=True,
+    ),
+    ev.MessageRouted(
+        CHILD, TASK, "payroll", RouteReason.STICKY, handoff_revision=3, continues=ROOT
+    ),
+    ev.TurnCompleted(
+        ROOT,
+        ROOT,
+        TASK,
+        "vat",
+        OutcomeKind.PROCEED,
+        OutcomeStatus.STORED_ONLY,
+        next_revision=4,
+    ),
+    MessageSaid(CHILD, "", TASK, "vat", "Payroll helps you.", "bea", Initiator.OPERATOR),
 ]
 
 # In the format of the first release, never changed: a release that cannot read this loses its
