@@ -42,6 +42,7 @@ from routing_service.core.events import ApprovalExpired, MessageRouted
 from routing_service.core.facts import (
     NO_FACTS,
     Facts,
+    LeasedTurns,
     OfferedMessage,
     PausedMessage,
     PlainAnswer,
@@ -153,6 +154,16 @@ Letter = tuple[str, Callable[[SessionState, Ids], Command | Told | None]]
 def route(text: str) -> Letter:
     """A user's message."""
     return f"user: {text}", lambda _state, ids: RouteMessage(ids(), text, ids())
+
+
+def route_over_worker() -> Letter:
+    """A user's message while workers have every turn that waits in an inbox."""
+
+    def command(state: SessionState, ids: Ids) -> Told:
+        leased = frozenset(turn.request_id for turn in state.open_turns)
+        return RouteMessage(ids(), "hello", ids()), Facts({LeasedTurns: leased})
+
+    return "user: hello, over a worker's turn", command
 
 
 def route_while_off(text: str) -> Letter:
@@ -543,6 +554,7 @@ COMPACT = frozenset(
 
 
 WORK_LETTERS = (goes_on(), route_to_inboxes())
+INBOX_LETTERS = (route_over_worker(), clear_by_operator(), sweep())
 QUEUE_LETTERS = (route_behind(), sends_on())
 
 # What happens to a parked task, and what else can happen meanwhile.
@@ -717,6 +729,8 @@ class Search:
             self.letters += WORK_LETTERS
         if registry.double_text_queues:
             self.letters += QUEUE_LETTERS
+        if registry.has_inboxes:
+            self.letters += INBOX_LETTERS
         if letters is not None:
             self.letters = list(letters)
         self.waits_us = [
@@ -895,6 +909,9 @@ def test_nothing_that_never_happens_is_five_telling_commands_and_a_rejection_by_
     assert {ended for _, _, ended, _ in reached} == {"", "withdrawn", "expired"}
     assert any(rejects for _, _, _, rejects in reached)
     assert found.rejected > 0, "nothing was rejected by time"
+    turns = {turn for key in found.seen if key is not None for turn in key[2]}
+    inboxes = {agent.agent_id for agent in REJECTING.agents.values() if agent.has_inbox}
+    assert any(t[0] in inboxes and not t[6] for t in turns), "no worker's turn was overtaken"
 
 
 @pytest.mark.timeout(300)
