@@ -205,6 +205,38 @@ async def test_a_stuck_user_is_moved_in_five_clicks(modules, tmp_path):
     assert seen["mistakes"] == []
 
 
+async def test_the_page_says_what_becomes_of_a_message_that_waits(modules, tmp_path):
+    """Before the act and after it; the message is with the agent that then has the conversation."""
+    async with serving(tmp_path, "tax", console_listen="127.0.0.1:0", clock=time_us) as live:
+        chat = await stuck(live)
+        waiting = await chat.say("is anyone there?")
+        steps = [
+            ["open", f"{live.server.console_url}/?view=session&id=chat-vat"],
+            ["wait", '.live[data-live="live"]'],
+            ["select", "select[name=agent]", "invoices"],
+            ["wait", ".waits"],
+            ["text", ".waits"],
+            ["select", "select[name=act]", "clear"],
+            ["wait", '.waits:not(:has-text("Facturación"))'],
+            ["text", ".waits"],
+            ["fill", "input[name=reason]", "no answer for an hour"],
+            ["click", "button[name=do]"],
+            ["wait", ".done"],
+            ["text", ".done"],
+            ["axe"],
+        ]
+        seen = await browse(modules, tmp_path, steps)
+        [waits] = (await chat.status()).open_requests
+    results = seen["results"]
+    assert results[0][0].startswith("The message that waits goes along to")
+    assert "Facturación" in results[0][0]
+    assert results[1][0].startswith("The message that waits goes along to")
+    assert "The message that waits goes along to" in results[2][0]
+    assert results[3] == []
+    assert waits.request_id == waiting.request_id
+    assert waits.agent.agent_id == "coordinator"
+
+
 async def test_the_second_of_two_operators_is_told(modules, tmp_path):
     """The change of the first one is shown, and what the second one tried is tried again."""
     async with serving(tmp_path, "tax", console_listen="127.0.0.1:0", clock=time_us) as live:

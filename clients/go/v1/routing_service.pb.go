@@ -973,7 +973,7 @@ type SetActiveAgentRequest struct {
 	// the target's first dispatch has it. With initiator USER: INVALID_FIELD.
 	Context *structpb.Struct `protobuf:"bytes,9,opt,name=context,proto3" json:"context,omitempty"`
 	// Text for the user. At most 4 KiB. Outside a turn it is said to the user (message_said, and an
-	// entry in ListTurns), in a store of format 2. With initiator USER: INVALID_FIELD.
+	// entry in ListTurns). With initiator USER: INVALID_FIELD.
 	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
 	// What happens to the previous agent: TRANSFER or INTERLUDE. Unspecified: as in the target's
 	// registry entry, otherwise TRANSFER. Other modes are INVALID_FIELD here.

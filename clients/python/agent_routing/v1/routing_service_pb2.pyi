@@ -620,7 +620,7 @@ class SetActiveAgentRequest(google.protobuf.message.Message):
     """Why. At most 1 KiB."""
     message: builtins.str
     """Text for the user. At most 4 KiB. Outside a turn it is said to the user (message_said, and an
-    entry in ListTurns), in a store of format 2. With initiator USER: INVALID_FIELD.
+    entry in ListTurns). With initiator USER: INVALID_FIELD.
     """
     mode: agent_routing.v1.handoff_pb2.HandoffMode.ValueType
     """What happens to the previous agent: TRANSFER or INTERLUDE. Unspecified: as in the target's

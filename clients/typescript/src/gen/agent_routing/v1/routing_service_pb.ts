@@ -488,7 +488,7 @@ export type SetActiveAgentRequest = Message<"agent_routing.v1.SetActiveAgentRequ
 
   /**
    * Text for the user. At most 4 KiB. Outside a turn it is said to the user (message_said, and an
-   * entry in ListTurns), in a store of format 2. With initiator USER: INVALID_FIELD.
+   * entry in ListTurns). With initiator USER: INVALID_FIELD.
    *
    * @generated from field: string message = 10;
    */
