@@ -48,8 +48,8 @@ CONTENDERS: Final = (
         "OpenAI Agents SDK",
         ("openai-agents",),
         "`Agent(handoffs=…)`, `Runner.run(session=…)`, `result.last_agent`",
-        "`SQLAlchemySession`, its session for production: the conversation's items, without the"
-        " agent. The program here keeps `last_agent` in a table of its own, after each run",
+        "`SQLAlchemySession`: the conversation's items. The program here keeps `last_agent` in a"
+        " table of its own, after each run",
         "https://openai.github.io/openai-agents-python/sessions/",
     ),
     Contender(
@@ -67,9 +67,8 @@ CONTENDERS: Final = (
         ("agent-framework-core", "agent-framework-orchestrations"),
         "`HandoffBuilder.add_handoff`, `Workflow.run(checkpoint_id=…, responses=…)`",
         "`FileCheckpointStorage`, as in its samples: a checkpoint of the whole workflow after each"
-        " superstep, the open question to the user in it. Without"
-        ' `allowed_checkpoint_types=["types:GenericAlias"]` this release writes no checkpoint of an'
-        " open question, and logs a warning that says so",
+        " superstep; of an open question only with"
+        ' `allowed_checkpoint_types=["types:GenericAlias"]`',
         "https://github.com/microsoft/agent-framework/tree/main/python/samples/03-workflows",
         gives_request_ids=True,
     ),
@@ -78,9 +77,8 @@ CONTENDERS: Final = (
         "Agent Squad",
         ("agent-squad",),
         "`AgentSquad.route_request`, `Classifier`, `Agent`",
-        "`SqlChatStorage`: the user's message and the answer, for each agent, after the answer. No"
-        " agent is stored: the classifier chooses one for each message. Its documentation names"
-        " `DynamoDbChatStorage` for production",
+        "`SqlChatStorage`: the user's message and the answer, for each agent, after the answer. Its"
+        " documentation names `DynamoDbChatStorage` for production",
         "https://pypi.org/project/agent-squad/",
     ),
     Contender(
