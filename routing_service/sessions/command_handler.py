@@ -378,7 +378,7 @@ class CommandHandler:
             needed = facts_needed(case)
             facts = await self._inputs.find(call, hot, case, needed) if needed else NO_FACTS
             decided = decide_case(case, facts)
-            if self._user_turns.users:  # Where no agent has an inbox, nothing more is asked.
+            if self._user_turns.full:
                 await self._user_turns.check(call.key, command, state, decided.state, registry)
         except RoutingError as error:
             return await self._refuse(hot, call, command, state, error)

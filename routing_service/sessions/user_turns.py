@@ -41,8 +41,10 @@ class UserTurns:
         """Count none yet. most: 0 = no limit."""
         self._store = store
         self._most = most
-        self.users: OrderedDict[tuple[str, str], _User] = OrderedDict()
-        """By tenant and user; empty while no agent has an inbox."""
+        self._users: OrderedDict[tuple[str, str], _User] = OrderedDict()
+        self.full: set[tuple[str, str]] = set()
+        """Tenants and users that have as many turns as they may, as far as is known here. Seldom
+        any: looked at before each decision, so that all other users pay nothing."""
 
     async def check(
         self,
@@ -52,16 +54,17 @@ class UserTurns:
         after: SessionState,
         registry: Registry,
     ) -> None:
-        """Look up which turns of a full user are open, if a message adds one.
+        """Look up which turns of a user are open, if the user is full and a message adds one.
 
         Raises TURN_OPEN if there are too many; StoreError.
         """
-        user = self.users.get((key.tenant, after.owner))
-        if user is None or len(user.turns) < self._most or not isinstance(command, RouteMessage):
+        name = (key.tenant, after.owner)
+        if name not in self.full or not isinstance(command, RouteMessage):
             return
         put, drop = changed_entries(before, after, registry)
         if len(put) <= len(drop):
             return
+        user = self._users[name]
         now_s = asyncio.get_running_loop().time()
         if now_s - user.checked_s >= CHECK_S:
             user.checked_s = now_s
@@ -71,6 +74,7 @@ class UserTurns:
                 if item is None:
                     user.turns.pop(entry, None)
         if len(user.turns) < self._most:
+            self.full.discard(name)
             return
         oldest = next(iter(user.turns))
         raise RoutingError(
@@ -91,17 +95,23 @@ class UserTurns:
         if not self._most or not append.user_id:
             return
         name = (append.key.tenant, append.user_id)
-        user = self.users.get(name)
+        user = self._users.get(name)
         for entry in append.inbox_drop:
             if user is not None:
                 user.turns.pop(entry, None)
         for entry in append.inbox_put:
             if entry.queue != APPROVALS_QUEUE:
                 if user is None:
-                    user = self.users[name] = _User()
+                    user = self._users[name] = _User()
                 user.turns[entry] = None
-                self.users.move_to_end(name)
-        if user is not None and not user.turns:
-            del self.users[name]
-        elif len(self.users) > USERS_MAX:
-            self.users.popitem(last=False)
+                self._users.move_to_end(name)
+        if user is None:
+            return
+        if len(user.turns) >= self._most:
+            self.full.add(name)
+        else:
+            self.full.discard(name)
+        if not user.turns:
+            del self._users[name]
+        elif len(self._users) > USERS_MAX:
+            self.full.discard(self._users.popitem(last=False)[0])

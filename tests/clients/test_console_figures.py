@@ -272,10 +272,13 @@ def topics(url):
 
 def audit(url):
     """Acts and who did them, the proof of the chain, and a file of what is listed."""
+    noted = f"9:{'0' * 64}"
 
-    def check(acts, proof, saved):
+    def check(acts, proof, lacks, saved):
         assert "stickiness switched" in acts[0]
         assert "The audit is whole." in proof[0]
+        assert "seal 9, hash 00" in lacks[0]
+        assert "is expected and missing" in lacks[0]
         [line] = saved.splitlines()
         assert json.loads(line)["event"]["stickinessSwitched"]["agentIds"] == ["billing"]
 
@@ -287,6 +290,10 @@ def audit(url):
             ["text", "tr[data-record]"],
             ["click", "button[name=verify]"],
             ["wait", ".proof .done"],
+            ["text", ".proof"],
+            ["fill", "input[name=expected]", noted],
+            ["click", "button[name=verify]"],
+            ["wait", ".proof li.problem"],
             ["text", ".proof"],
             ["download", "button[name=export]"],
             ["select", "select[name=what]", "handoffs"],
