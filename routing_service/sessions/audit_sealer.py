@@ -36,8 +36,6 @@ from routing_service.storage.audit_seals import (
     SealedChain,
     SealedHead,
     SealPlace,
-    chained_since,
-    note_chained,
     put_place,
     read_place,
     read_seals,
@@ -57,7 +55,6 @@ from routing_service.storage.store import (
     StoreError,
     StoreUnavailable,
 )
-from routing_service.storage.store_format import NEWEST_FORMAT, read_format
 
 SEAL_INTERVAL_S: Final = 60.0
 
@@ -131,7 +128,6 @@ class AuditSealer:
         self._logs = logs
         self._interval_s = interval_s
         self._all_due_us = 0
-        self._has_chained = False
 
     async def run(self) -> None:
         """Compare the store with the seals noted elsewhere, then seal until cancelled."""
@@ -160,8 +156,6 @@ class AuditSealer:
 
         Changes that are being committed meanwhile are in this seal or in the next one.
         """
-        if not self._has_chained:
-            await self._note_chained()
         raw, noted = await self._noted()
         is_all = noted.too_many or self._clock_us() >= self._all_due_us
         place = await self._place(ALL_TENANTS)
@@ -229,14 +223,6 @@ class AuditSealer:
             for log in self._logs:
                 log.grown |= taken
             raise
-
-    async def _note_chained(self) -> None:
-        """Note that from now on everything is in chains, once no older release may write."""
-        if await chained_since(self._store) is None:
-            if await read_format(self._store) != NEWEST_FORMAT:
-                return
-            await note_chained(self._store, self._clock_us())
-        self._has_chained = True
 
     async def _note(self, tenants: Collection[str]) -> None:
         for _ in range(NOTE_ATTEMPTS_MAX if tenants else 0):

@@ -6,9 +6,10 @@ still be writing there. A store that was empty when a server first opened it has
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
-from routing_service.storage.audit_seals import note_chained
+from routing_service.storage.audit_seals import chained_since, note_chained
 from routing_service.storage.checked_store import Store
 from routing_service.storage.store import (
     OWN_SETTING_PREFIX,
@@ -77,9 +78,9 @@ async def settle_format(store: Store) -> int:
         )
     if number == NEWEST_FORMAT:
         await raise_format(store, number)
-    if is_new:
-        # No release without chains has written to it, or will.
-        await note_chained(store, 0)
+    if await chained_since(store) is None:
+        # Only release 0.1 writes without chains, and a store that it may write to is refused above.
+        await note_chained(store, 0 if is_new else time.time_ns() // 1_000)
     return number
 
 

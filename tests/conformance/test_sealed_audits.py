@@ -1,5 +1,7 @@
 """What an audit's proof says of a store that lacks a seal or a hash, on every engine."""
 
+import time
+
 from msgspec.structs import replace
 
 from routing_service.sessions.audit_log import AuditLog, Operator
@@ -12,7 +14,7 @@ from routing_service.storage.audit_seals import (
     read_place,
 )
 from routing_service.storage.store import Append, Change, SessionKey
-from routing_service.storage.store_format import settle_format
+from routing_service.storage.store_format import NEWEST_FORMAT, raise_format, settle_format
 from routing_service.stored_data.audit_verification import verify_audit
 from routing_service.stored_data.noted_seals import NotedSeal
 
@@ -82,17 +84,16 @@ async def test_change_without_a_hash_is_a_break_since_all_have_one(store):
     assert problem.startswith("session old, revision 2: has no hash")
 
 
-async def test_older_store_expects_hashes_from_the_first_seal_of_this_release(store):
-    """What was written before cannot have any."""
+async def test_older_store_expects_hashes_since_a_server_of_this_release_started(store):
+    """What release 0.1 wrote before cannot have any."""
     change = Change(1, NOW_US - 1, "Route", "r1", "", b"print", EVENTS, b"answer")
     await store.append(Append(SessionKey(TENANT, "old"), 0, change, STATE, "ana"))
+    await raise_format(store, NEWEST_FORMAT)
+    before_us = time.time_ns() // 1_000
     await settle_format(store)
-    assert await chained_since(store) is None
-    await acted_and_sealed(store, 1)
-    # Its format is 1: an older release may still write to it.
-    assert await chained_since(store) is None
-    await store.put_setting("*", "store.format", b"2")
-    await acted_and_sealed(store, 1)
-    assert await chained_since(store) == NOW_US
+    since_us = await chained_since(store)
+    assert before_us <= since_us <= time.time_ns() // 1_000
+    await settle_format(store)
+    assert await chained_since(store) == since_us
     found = await proved(store)
     assert (found.problems, found.unchained) == ([], 1)
