@@ -131,7 +131,9 @@ export function notesOf(dispatch: Dispatch, nodeOf: (agentId: string) => string)
         "answer it yourself if it is for you.",
     );
   }
-  return parts.length === 0 ? [] : [new HumanMessage(parts.join("\n"))];
+  if (parts.length === 0) return [];
+  // An attempt that is made again puts it where the first one did, before the user's message.
+  return [new HumanMessage({ content: parts.join("\n"), id: `${dispatch.requestId}:note` })];
 }
 
 /** Returns the messages of a past turn; another agent's answer is context, and not the agent's. */
