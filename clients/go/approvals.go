@@ -83,7 +83,12 @@ func (w *approvalWatch) oneConnection(ctx context.Context, yield func(*v1.WatchA
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.call.attempts++
-	stream, err := w.client.stub.WatchApprovals(w.client.outgoing(ctx), w.request)
+	stub, release, err := w.client.streams.take()
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	stream, err := stub.WatchApprovals(w.client.outgoing(ctx), w.request)
 	if err != nil {
 		return false, err
 	}

@@ -511,7 +511,7 @@ func (a *asking) failed(err error) error {
 		return err
 	}
 	failure.RequestID = a.routed.GetRequestId()
-	mayComeBack := failure.mayFallBack() || failure.Reason == WatchTooSlow
+	mayComeBack := failure.mayFallBack() || failure.Reason == Overloaded || failure.Reason == WatchTooSlow
 	if !mayComeBack || a.calls.Err() != nil || !time.Now().Before(a.until) {
 		return failure
 	}

@@ -44,6 +44,7 @@ type Circuit struct {
 type circuit struct {
 	mu        sync.Mutex
 	logger    *slog.Logger
+	answered  time.Time
 	failures  int
 	open      time.Duration // 0: closed
 	probeAt   time.Time
@@ -88,7 +89,15 @@ func (c *circuit) succeeded() {
 	if c.open > 0 {
 		c.logger.Info("circuit_closed", "skipped_total", c.skipped)
 	}
+	c.answered = time.Now()
 	c.failures, c.open, c.probeEnds = 0, 0, time.Time{}
+}
+
+// answeredWithin tells whether the service has answered a call of this client in this time.
+func (c *circuit) answeredWithin(span time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.answered) <= span
 }
 
 // failed counts a call without an answer.

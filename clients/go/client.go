@@ -37,6 +37,8 @@ type Client struct {
 	known    *knownAgents // nil: no fallback
 	throttle throttle
 	circuit  circuit
+	queue    *queue
+	streams  *streamConns
 	closing  context.Context
 	close    context.CancelFunc
 }
@@ -65,7 +67,13 @@ func NewClient(target string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agentrouting: %w", err)
 	}
-	client := &Client{target: target, settings: chosen, conn: conn, stub: v1.NewRoutingServiceClient(conn)}
+	client := &Client{target: target, settings: chosen, conn: conn, stub: v1.NewRoutingServiceClient(conn), queue: newQueue()}
+	client.streams = &streamConns{dial: func() (*grpc.ClientConn, error) {
+		if client.closing.Err() != nil {
+			return nil, ErrClosed
+		}
+		return grpc.NewClient(target, dialOptions(target, &chosen)...)
+	}}
 	client.circuit.logger = chosen.logger
 	client.closing, client.close = context.WithCancel(context.Background())
 	if chosen.fallback != nil {
@@ -80,7 +88,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.close()
-	return c.conn.Close()
+	return errors.Join(c.conn.Close(), c.streams.close())
 }
 
 // Conn returns the client's connection, for calls without a method in the client, such as the
@@ -145,10 +153,7 @@ func (c *Client) Route(ctx context.Context, request *v1.RouteRequest, options ..
 	if c.known != nil && c.known.mayDecide(request) {
 		limit, limited := c.circuit.limit()
 		if limited && limit == 0 {
-			return c.turn(request, nil, false, &RoutingError{
-				Code: codes.Unavailable, Method: "Route", RequestID: request.GetRequestId(), SessionID: request.GetSessionId(),
-				Message: fmt.Sprintf("%q has not answered for a while; the client decided at once", c.target),
-			})
+			return c.turn(request, nil, false, c.away(request))
 		}
 		if limited {
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > limit {
@@ -168,6 +173,10 @@ func (c *Client) turn(request *v1.RouteRequest, answer *v1.RouteResponse, replay
 		return &Turn{RouteResponse: answer, Replayed: replayed}, nil
 	}
 	failure := asError(err)
+	// Never beside a service that refuses this call for its load, and answers others.
+	if failure != nil && failure.isRefusedUnread() && c.isAnswering() {
+		return nil, err
+	}
 	// A caller that cancelled does not need a decision; one whose deadline passed does.
 	if c.known == nil || failure == nil || errors.Is(err, context.Canceled) {
 		return nil, err
@@ -328,8 +337,11 @@ type call struct {
 	method    string
 	requestID string
 	sessionID string
+	begun     time.Time
 	deadline  time.Time
 	attempts  int
+	// Whether the service refused it unread.
+	wasRefused bool
 }
 
 func (c *Client) newCall(ctx context.Context, method string, request proto.Message) *call {
@@ -340,7 +352,8 @@ func (c *Client) newCall(ctx context.Context, method string, request proto.Messa
 	if named, ok := request.(interface{ GetSessionId() string }); ok {
 		made.sessionID = named.GetSessionId()
 	}
-	made.deadline = time.Now().Add(c.settings.timeout)
+	made.begun = time.Now()
+	made.deadline = made.begun.Add(c.settings.timeout)
 	if deadline, ok := ctx.Deadline(); ok {
 		made.deadline = deadline
 	}
@@ -358,7 +371,13 @@ func (c *call) waitAfter(err *RoutingError) (time.Duration, bool) {
 		return 0, false
 	}
 	retry := c.client.settings.retry
-	if !c.client.throttle.mayRetry() || c.attempts >= retry.AttemptsMax {
+	if err.isRefusedUnread() {
+		// Nothing happened, and the service is there: it is sent again until its deadline.
+		c.wasRefused = true
+		if retry.AttemptsMax == 1 {
+			return 0, false
+		}
+	} else if !c.client.throttle.mayRetry() || c.attempts >= retry.AttemptsMax {
 		return 0, false
 	}
 	wait := retry.backoff(c.attempts) + err.RetryAfter
@@ -396,6 +415,11 @@ func invoke[Request, Answer any](ctx context.Context, c *Client, name string, re
 	call := c.newCall(ctx, name, message)
 	limited, cancel := context.WithDeadline(c.outgoing(ctx), call.deadline)
 	defer cancel()
+	release, err := call.place(limited, request)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	for {
 		if c.closing.Err() != nil {
 			return nil, ErrClosed
@@ -417,9 +441,14 @@ func invoke[Request, Answer any](ctx context.Context, c *Client, name string, re
 			return nil, ErrClosed
 		}
 		failure := callError(ctx, err, call)
+		if failure.Code == codes.DeadlineExceeded && call.isLate() {
+			failure = call.tooLate(limited)
+		}
 		wait, again := call.waitAfter(failure)
 		if !again || pause(limited, c.closing, wait) != nil {
-			c.circuit.count(failure)
+			if !failure.isRefusedUnread() || !c.isAnswering() {
+				c.circuit.count(failure)
+			}
 			return nil, failure
 		}
 	}

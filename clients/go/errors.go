@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -165,6 +167,18 @@ func callError(ctx context.Context, failure error, call *call) *RoutingError {
 	return made
 }
 
+// proxyHint returns what an error adds if gRPC goes through a proxy; it never does to loopback.
+func proxyHint(target string) string {
+	host := target[strings.LastIndex(target, "/")+1:]
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: host}})
+	if proxy == nil || err != nil || strings.HasPrefix(target, "unix:") {
+		return ""
+	}
+	return "; it is called through the proxy of HTTPS_PROXY: if it must not be, add it to NO_PROXY"
+}
+
+const refusedUnread = "%q has more calls than it can answer and refused this one%s; repeat it later with the same request_id"
+
 // withoutDetails sets reason and message of a failure without details from the service.
 func withoutDetails(e *RoutingError, target string) {
 	tried := ""
@@ -176,12 +190,14 @@ func withoutDetails(e *RoutingError, target string) {
 		e.Code = codes.Unavailable
 	}
 	switch {
+	case e.wasRefusedStream():
+		e.Message = fmt.Sprintf(refusedUnread, target, tried)
 	case e.Code == codes.Unavailable && strings.Contains(words, unhealthy):
 		e.Reason = StoreUnavailable
 		e.RetryAfter = unhealthyRetryAfter
 		e.Message = fmt.Sprintf("every replica of %q reports that it cannot serve%s, as while its store is away; repeat with the same request_id", target, tried)
 	case e.Code == codes.Unavailable:
-		e.Message = fmt.Sprintf("%q cannot be reached%s; is it running there? (%s)", target, tried, words)
+		e.Message = fmt.Sprintf("%q cannot be reached%s; is it running there? (%s)%s", target, tried, words, proxyHint(target))
 	case e.Code == codes.DeadlineExceeded:
 		e.Message = fmt.Sprintf("no answer from %q in time%s; a repeat with the same request_id says whether it happened", target, tried)
 	case e.Code == codes.ResourceExhausted && strings.Contains(words, "larger than max"):
@@ -189,7 +205,7 @@ func withoutDetails(e *RoutingError, target string) {
 		e.Reason = TooLarge
 		e.Message = words + "; send large items by uri"
 	case e.isRefusedUnread():
-		e.Message = fmt.Sprintf("%q has more calls than it can answer and refused this one%s; repeat it later with the same request_id", target, tried)
+		e.Message = fmt.Sprintf(refusedUnread, target, tried)
 	}
 }
 
@@ -203,19 +219,25 @@ func (e *RoutingError) wasCutShort() bool {
 // isRefusedUnread tells whether a server over its limits refused the call unread. Such a server
 // resets the stream, which arrives as CANCELLED, or sends RESOURCE_EXHAUSTED without details.
 func (e *RoutingError) isRefusedUnread() bool {
-	return e.Reason == "" && e.cause == nil && (e.Code == codes.Canceled || e.Code == codes.ResourceExhausted)
+	isRefused := e.Code == codes.Canceled || e.Code == codes.ResourceExhausted || e.wasRefusedStream()
+	return e.Reason == "" && e.cause == nil && isRefused
+}
+
+// wasRefusedStream tells whether a server did not take the call in, and so never processed it (RFC
+// 9113, 8.7).
+func (e *RoutingError) wasRefusedStream() bool {
+	return e.Code == codes.Unavailable && strings.Contains(e.status.Message(), "REFUSED_STREAM")
 }
 
 // wasUnanswered tells whether the call was not decided, so that it may be sent again. An OVERLOADED
 // with its reason is an answer: the caller decides when to repeat.
 func (e *RoutingError) wasUnanswered() bool {
-	return e.Code == codes.Unavailable || e.Code == codes.Canceled && e.isRefusedUnread()
+	return e.Code == codes.Unavailable || e.isRefusedUnread()
 }
 
 // mayFallBack tells whether the client may decide about a message that failed with this error.
 func (e *RoutingError) mayFallBack() bool {
-	return e.Code == codes.Unavailable || e.Reason == Overloaded || e.isRefusedUnread() ||
-		e.Code == codes.DeadlineExceeded
+	return e.wasUnanswered() || e.Code == codes.DeadlineExceeded
 }
 
 // asError returns err as a RoutingError, or nil if it is not one.

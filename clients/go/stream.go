@@ -129,6 +129,7 @@ func (s *RouteStream) answer(ctx context.Context, message *streamed, err error) 
 		answer, failure := s.await(ctx, message)
 		if failure == nil {
 			s.client.throttle.succeeded()
+			s.client.circuit.succeeded()
 			if s.client.known != nil {
 				s.client.known.learn(message.message.GetRoute(), answer)
 			}
@@ -154,10 +155,13 @@ func (s *RouteStream) add(ctx context.Context, message *streamed) error {
 		return ErrClosed
 	default:
 	}
+	if len(s.places) == cap(s.places) {
+		s.client.queue.enter()
+	}
 	select {
 	case s.places <- struct{}{}:
 	case <-ctx.Done():
-		return message.call.deadlineError(ctx)
+		return message.call.tooLate(ctx)
 	case <-s.ctx.Done():
 		return ErrClosed
 	}
@@ -188,7 +192,7 @@ func (s *RouteStream) await(ctx context.Context, message *streamed) (*v1.RouteRe
 		return answer.response, nil
 	case <-ctx.Done():
 		s.drop(message)
-		return nil, message.call.deadlineError(ctx)
+		return nil, message.call.tooLate(ctx)
 	case <-s.done:
 		return nil, ErrClosed
 	}
@@ -251,7 +255,13 @@ func (s *RouteStream) oneConnection() error {
 	s.mu.Lock()
 	s.connection++
 	s.mu.Unlock()
-	stream, err := s.client.stub.RouteStream(s.client.outgoing(ctx))
+	stub, release, err := s.client.streams.take()
+	if err != nil {
+		cancel()
+		return err
+	}
+	defer release()
+	stream, err := stub.RouteStream(s.client.outgoing(ctx))
 	if err != nil {
 		cancel()
 		return err

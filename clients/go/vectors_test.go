@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,6 +58,7 @@ type step struct {
 	WithinS                                             float64 `json:"within_s"`
 	Capture                                             map[string]string
 	Messages                                            []step
+	AtOnce                                              int `json:"at_once"`
 }
 
 // result is what came of a step: an answer as JSON, or an error.
@@ -261,6 +263,24 @@ func (p *playing) step(step step) error {
 		return nil
 	case step.Stream != "":
 		return p.stream(step)
+	}
+	if step.AtOnce > 0 {
+		all := make([]result, step.AtOnce)
+		var calls sync.WaitGroup
+		for place := range all {
+			calls.Add(1)
+			go func() {
+				defer calls.Done()
+				all[place] = p.call(step)
+			}()
+		}
+		calls.Wait()
+		for _, came := range all {
+			if err := p.check(step, came); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	late := time.Now().Add(stepTimeout)
 	for {

@@ -76,7 +76,12 @@ func (w *watch) oneConnection(ctx context.Context, yield func(*v1.WatchSessionRe
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w.call.attempts++
-	stream, err := w.client.stub.WatchSession(w.client.outgoing(ctx), w.request)
+	stub, release, err := w.client.streams.take()
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	stream, err := stub.WatchSession(w.client.outgoing(ctx), w.request)
 	if err != nil {
 		return false, err
 	}

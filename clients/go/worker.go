@@ -224,8 +224,13 @@ func (w *Worker) take(ctx context.Context, begin func(*v1.InboxItem)) error {
 func (w *Worker) oneConnection(ctx context.Context, request *v1.WatchInboxRequest, again *reconnecting, begin func(*v1.InboxItem)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	stub, release, err := w.client.streams.take()
+	if err != nil {
+		return err
+	}
+	defer release()
 	// A copy: gRPC may still read the request when the next connection changes it.
-	stream, err := w.client.stub.WatchInbox(w.client.outgoing(ctx), proto.Clone(request).(*v1.WatchInboxRequest))
+	stream, err := stub.WatchInbox(w.client.outgoing(ctx), proto.Clone(request).(*v1.WatchInboxRequest))
 	if err != nil {
 		return err
 	}

@@ -135,10 +135,12 @@ class Credentials:
         """Return a channel, for calls without a client. Raises CommandFailed."""
         import grpc  # noqa: PLC0415 - as above
 
-        credentials = self.channel_credentials()
+        from agent_routing.proxies import proxy_options  # noqa: PLC0415 - as above
+
+        credentials, options = self.channel_credentials(), proxy_options(target)
         if credentials is None:
-            return grpc.insecure_channel(target)
-        return grpc.secure_channel(target, credentials, self.channel_options())
+            return grpc.insecure_channel(target, options)
+        return grpc.secure_channel(target, credentials, (*options, *self.channel_options()))
 
     def for_client(self) -> dict[str, Any]:
         """Return the keyword arguments of a client. Raises CommandFailed."""

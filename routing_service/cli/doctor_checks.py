@@ -22,6 +22,7 @@ from typing import Final, Literal
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from agent_routing.proxies import proxy_hint
 from agent_routing.v1 import admin_service_pb2 as admin_pb
 from agent_routing.v1.admin_service_pb2_grpc import AdminServiceStub
 from routing_service import __version__
@@ -333,7 +334,8 @@ def server(target: str, credentials: Credentials, timeout_s: float) -> Iterator[
         except grpc.RpcError as error:
             code = error.code().name
             if code == "UNAVAILABLE":
-                yield Finding("server", "warning", f"no server answers at {target}", "start one")
+                said = f"no server answers at {target}{proxy_hint(target)}"
+                yield Finding("server", "warning", said, "start one")
             else:
                 yield Finding("server", "problem", f"{target} answers {code}", _told(error))
             return

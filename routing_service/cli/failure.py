@@ -57,12 +57,13 @@ def is_nameless(error: RoutingError) -> bool:
 def call_failed(error: RoutingError, target: str, *, as_json: bool) -> CommandFailed:
     """Return the command's failure for a failed call."""
     from agent_routing.errors import Unauthenticated, Unavailable, Unimplemented  # noqa: PLC0415 - it imports gRPC
+    from agent_routing.proxies import proxy_hint  # noqa: PLC0415 - as above
 
     message = error.message
     if isinstance(error, Unavailable) and not error.reason:
         message = (
             f"no server answers at {target}; start one with: agent-routing serve --agents FILE "
-            f"--listen {target}, or name another with --target"
+            f"--listen {target}, or name another with --target{proxy_hint(target)}"
         )
     elif isinstance(error, Unimplemented) and not error.reason:
         message = (

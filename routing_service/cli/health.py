@@ -10,6 +10,7 @@ import grpc
 import typer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from agent_routing.proxies import proxy_hint
 from routing_service.cli.credentials import given
 from routing_service.cli.failure import EXIT_USAGE, CommandFailed
 from routing_service.cli.options import TARGET_DEFAULT, TargetOption, TimeoutOption
@@ -67,7 +68,8 @@ def health(
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_s)
         except grpc.RpcError as error:
             code = error.code().name
-            raise CommandFailed(f"no server answers at {target} [{code}]") from None
+            hint = proxy_hint(target)
+            raise CommandFailed(f"no server answers at {target}{hint} [{code}]") from None
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise CommandFailed(f"the server at {target} says {status}; its log has the reason")

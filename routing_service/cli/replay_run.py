@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from agent_routing import RoutingError
+from agent_routing.proxies import proxy_options
 from agent_routing.v1.routing_service_pb2 import ListAgentsResponse
 from routing_service.cli.credentials import given
 from routing_service.cli.embedded_server import (
@@ -226,9 +227,10 @@ async def _replay(
 
 def _channel(options: ReplayOptions, target: str) -> grpc.aio.Channel:
     credentials = given().channel_credentials() if options.target else None
+    channel_options = (*CHANNEL_OPTIONS, *proxy_options(target))
     if credentials is None:
-        return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
-    channel_options = (*CHANNEL_OPTIONS, *given().channel_options())
+        return grpc.aio.insecure_channel(target, options=channel_options)
+    channel_options += given().channel_options()
     return grpc.aio.secure_channel(target, credentials, options=channel_options)
 
 
@@ -248,7 +250,9 @@ async def _compare_registries(
         sides = []
         for target, (name, _) in zip(targets, named, strict=True):
             channel = await opened.enter_async_context(
-                grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+                grpc.aio.insecure_channel(
+                    target, options=(*CHANNEL_OPTIONS, *proxy_options(target))
+                )
             )
             server = PatientServer(
                 channel, target, tenant=options.tenant, patience_s=options.patience_s

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import grpc.aio
 
+from agent_routing.proxies import proxy_options
 from agent_routing.v1 import topic_detector_service_pb2 as pb
 from routing_service.core.registry import Agent, AgentKind, Registry, localised
 from routing_service.settings.listen_address import parse_listen_address
@@ -84,6 +85,7 @@ class RemoteModel:
         self._fallback = fallback
         self._is_encrypted = name.startswith(ENCRYPTED)
         self._target = name.partition("://")[2]
+        self._options = (*_OPTIONS, *proxy_options(self._target))
         self._calls: grpc.aio.UnaryUnaryMultiCallable[pb.JudgeRequest, pb.JudgeResponse] | None = (
             None
         )
@@ -120,10 +122,10 @@ class RemoteModel:
         if self._calls is None:
             self._channel = (
                 grpc.aio.secure_channel(
-                    self._target, grpc.ssl_channel_credentials(), options=_OPTIONS
+                    self._target, grpc.ssl_channel_credentials(), options=self._options
                 )
                 if self._is_encrypted
-                else grpc.aio.insecure_channel(self._target, options=_OPTIONS)
+                else grpc.aio.insecure_channel(self._target, options=self._options)
             )
             self._calls = self._channel.unary_unary(
                 _METHOD,
@@ -143,9 +145,11 @@ class RemoteModel:
         """Ask next to no event loop, within OFFLINE_LIMIT_S. Raises TooLate, JudgeFailed."""
         if self._blocking is None:
             channel = (
-                grpc.secure_channel(self._target, grpc.ssl_channel_credentials(), options=_OPTIONS)
+                grpc.secure_channel(
+                    self._target, grpc.ssl_channel_credentials(), options=self._options
+                )
                 if self._is_encrypted
-                else grpc.insecure_channel(self._target, options=_OPTIONS)
+                else grpc.insecure_channel(self._target, options=self._options)
             )
             self._blocking = channel.unary_unary(
                 _METHOD,

@@ -330,7 +330,7 @@ def _overloaded(name: str) -> RoutingError:
     return RoutingError(
         Reason.OVERLOADED,
         "the server has more calls than it can answer; repeat with the same request_id",
-        metadata={"method": name},
+        metadata={"limit": "pending_requests_max", "method": name},
         retry_after_s=OVERLOADED_RETRY_S,
     )
 

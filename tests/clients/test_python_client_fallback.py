@@ -253,7 +253,7 @@ async def test_fallback_can_be_switched_off(service, connect):
     sorted(
         set(errors.ERRORS_BY_REASON)
         - {"STORE_UNAVAILABLE", "SCHEMA_TOO_NEW", "SHUTTING_DOWN", "SIGN_IN_UNAVAILABLE"}
-        - {"DEADLINE", "OVERLOADED"}
+        - {"DEADLINE"}
     ),
 )
 async def test_a_decision_of_the_service_is_never_overruled(service, connect, reason):
@@ -280,7 +280,6 @@ async def test_a_decision_of_the_service_is_never_overruled(service, connect, re
         (grpc.StatusCode.UNAVAILABLE, None),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, None),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, None),
         (grpc.StatusCode.CANCELLED, None),
     ],

@@ -250,6 +250,11 @@ class Scenario:
                 await self._stream(name, step["messages"])
             case {"rpc": rpc, "eventually": True}:
                 await self._eventually(rpc, step)
+            case {"rpc": rpc, "at_once": count}:
+                calls = [asyncio.ensure_future(self._call(rpc, step)) for _ in range(count)]
+                await asyncio.wait(calls)
+                for call in calls:
+                    await self._check(step, call)
             case {"rpc": rpc}:
                 await self._check(step, self._call(rpc, step))
             case _:

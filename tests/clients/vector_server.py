@@ -13,6 +13,8 @@ when it is done:
     hang          connections stay, and nothing passes any longer, as behind a dead network
     lose-request  the next call is cut before the server sees it; once
     lose-answer   the next call is executed, and cut before its answer arrives; once
+    refuse-N      the next N calls are refused before the server reads them (REFUSED_STREAM)
+    reset-N       the next N calls are reset, as by a server that has too many (CANCEL)
     serve-NAME    new connections reach a server of the example NAME, until "back"; it is started
                   when it is asked for first
 
@@ -42,7 +44,11 @@ PREFACE_BYTES = 24
 HEAD_BYTES = 9
 LENGTH_BYTES = 3
 TYPE_AT = 3
+STREAM_AT = 5
 HEADERS_FRAME = 0x1
+RST_STREAM_FRAME = 0x3
+REFUSALS = {"refuse": 0x7, "reset": 0x8}
+CANCEL = 0x8
 
 Side = Literal["request", "answer"]
 
@@ -55,10 +61,16 @@ class Relay:
         self._is_away = False
         self._hangs = False
         self._lose: Side | None = None
+        self._refuse = 0
+        self._refusal = 0
         self._writers: set[asyncio.StreamWriter] = set()
 
     def obey(self, word: str) -> None:
         """Execute a command. Raises KeyError for an unknown one."""
+        name, _, count = word.rpartition("-")
+        if name in REFUSALS:
+            self._refuse, self._refusal = int(count), REFUSALS[name]
+            return
         {
             "away": self._go_away,
             "back": self._come_back,
@@ -82,6 +94,7 @@ class Relay:
             self._cut()
         self._is_away = False
         self._lose = None
+        self._refuse = 0
         if self._port != self._own_port:
             self.lead_to(self._own_port)
 
@@ -104,12 +117,17 @@ class Relay:
             return
         to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._port)
         pair = {writer, to_writer}
+        greeted = asyncio.Event()
         self._writers |= pair
         try:
             await asyncio.wait(
                 [
-                    asyncio.ensure_future(self._pass_on(reader, to_writer, "request", pair)),
-                    asyncio.ensure_future(self._pass_on(to_reader, writer, "answer", pair)),
+                    asyncio.ensure_future(
+                        self._pass_on(reader, to_writer, "request", pair, greeted)
+                    ),
+                    asyncio.ensure_future(
+                        self._pass_on(to_reader, writer, "answer", pair, greeted)
+                    ),
                 ]
             )
         finally:
@@ -121,7 +139,9 @@ class Relay:
         writer: asyncio.StreamWriter,
         side: Side,
         pair: set[asyncio.StreamWriter],
+        greeted: asyncio.Event,
     ) -> None:
+        refused: set[bytes] = set()
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             if side == "request":
                 writer.write(await reader.readexactly(PREFACE_BYTES))
@@ -131,13 +151,29 @@ class Relay:
                 if head[TYPE_AT] == HEADERS_FRAME and self._lose == side:
                     self._lose = None
                     break
-                if self._hangs:
+                stream = head[STREAM_AT:]
+                if self._hangs or stream in refused:
                     continue
                 writer.write(head + body)
+                if side == "answer":
+                    greeted.set()
+                if head[TYPE_AT] == HEADERS_FRAME and side == "request" and self._refuse:
+                    # The server has seen the head, which both compress with what came before.
+                    self._refuse -= 1
+                    refused.add(stream)
+                    writer.write(reset(stream, CANCEL))
+                    # The first frame of a server is its settings.
+                    await greeted.wait()
+                    (pair - {writer}).pop().write(reset(stream, self._refusal))
                 await writer.drain()
         # One side has ended, or was to be lost: the other ends with it.
         for each in pair:
             each.transport.abort()
+
+
+def reset(stream: bytes, code: int) -> bytes:
+    """Return the frame that resets a stream."""
+    return b"\0\0\x04" + bytes([RST_STREAM_FRAME, 0]) + stream + code.to_bytes(4)
 
 
 async def start_service(registry: Path) -> tuple[asyncio.subprocess.Process, int]:

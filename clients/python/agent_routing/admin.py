@@ -475,15 +475,14 @@ class Admin(Client):
         watch = LogWatch(self._settings, request, positive_seconds("away_timeout", away_timeout))
         while True:
             metadata = self._settings.metadata_now()
-            stream = self._admin().WatchEvents(watch.connect(), metadata=metadata)
             failure: grpc.RpcError | None = None
             try:
-                for message in stream:
-                    if watch.received(message):
-                        yield message
+                with self._stream(
+                    stubs.AdminServiceStub, "WatchEvents", watch.connect(), metadata=metadata
+                ) as stream:
+                    for message in stream:
+                        if watch.received(message):
+                            yield message
             except grpc.RpcError as ended:
                 failure = ended
-            finally:
-                # Also if the caller leaves the loop: the service must stop sending.
-                stream.cancel()
             time.sleep(watch.wait_after(failure))

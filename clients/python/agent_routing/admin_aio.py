@@ -474,15 +474,14 @@ class AsyncAdmin(AsyncClient):
         watch = LogWatch(self._settings, request, positive_seconds("away_timeout", away_timeout))
         while True:
             metadata = await self._settings.metadata_soon()
-            stream = self._admin().WatchEvents(watch.connect(), metadata=metadata)
             failure: grpc.RpcError | None = None
             try:
-                async for message in stream:
-                    if watch.received(message):
-                        yield message
+                with self._stream(
+                    stubs.AdminServiceStub, "WatchEvents", watch.connect(), metadata=metadata
+                ) as stream:
+                    async for message in stream:
+                        if watch.received(message):
+                            yield message
             except grpc.RpcError as ended:
                 failure = ended
-            finally:
-                # Also if the caller leaves the loop: the service must stop sending.
-                stream.cancel()
             await asyncio.sleep(watch.wait_after(failure))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,13 +20,15 @@ from agent_routing.approval_watch import ApprovalWatch
 from agent_routing.ask_calls_aio import AsyncAskCalls
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
+    Call,
     CallInfo,
     GivenMetadata,
+    Metadata,
     call_settings,
     closed_error,
     forked_error,
 )
-from agent_routing.channel import channel_options
+from agent_routing.channel import PLACES_MAX, StreamChannels, channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
 from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.messages import stub_class
@@ -84,6 +87,8 @@ class AsyncClient(AsyncAskCalls):
         self._credentials = credentials
         self._options = channel_options(target, options)
         self._given_channel = channel
+        self._places = asyncio.Semaphore(PLACES_MAX)
+        self._streams = StreamChannels(self._new_stream_channel)
         self._new_stub = stub_class()
         self._channel: grpc.aio.Channel | None = None
         self._stub: RoutingServiceAsyncStub | None = None
@@ -110,7 +115,9 @@ class AsyncClient(AsyncAskCalls):
         self._closed = True
         channel, self._channel, self._stub = self._channel, None, None
         if channel is not None and self._pid == os.getpid():
-            await channel.close(None if grace is None else seconds(grace))
+            grace_s = None if grace is None else seconds(grace)
+            channels = (channel, *self._streams.all())
+            await asyncio.gather(*(each.close(grace_s) for each in channels))
 
     def stream(self) -> AsyncRouteStream:
         """Return a stream for many messages, to be used in an async with block.
@@ -127,7 +134,7 @@ class AsyncClient(AsyncAskCalls):
             AsyncRouteStream,
         )
 
-        return AsyncRouteStream(self._settings, self._open)
+        return AsyncRouteStream(self._settings, self._open, self._stream)
 
     def _open(self) -> RoutingServiceAsyncStub:
         loop = asyncio.get_running_loop()
@@ -136,7 +143,10 @@ class AsyncClient(AsyncAskCalls):
                 raise closed_error(self._settings.target)
             self._pid = os.getpid()
             self._loop = loop
-            self._stub = self._new_stub(self._given_channel or self._new_channel())
+            channel = self._given_channel
+            if channel is None:
+                channel = self._channel = self._new_channel()
+            self._stub = self._new_stub(channel)
         if self._pid != os.getpid():
             raise forked_error(self._settings.target)
         if self._loop is not loop:
@@ -146,15 +156,35 @@ class AsyncClient(AsyncAskCalls):
             )
         return self._stub
 
-    def _new_channel(self) -> grpc.aio.Channel:
-        target = self._settings.target
+    def _new_channel(self, *more: tuple[str, Any]) -> grpc.aio.Channel:
+        target, options = self._settings.target, [*self._options, *more]
         if self._credentials is None:
-            self._channel = grpc.aio.insecure_channel(target, options=self._options)
-        else:
-            self._channel = grpc.aio.secure_channel(
-                target, self._credentials, options=self._options
-            )
-        return self._channel
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, self._credentials, options=options)
+
+    def _new_stream_channel(self) -> grpc.aio.Channel:
+        if self._closed:
+            raise closed_error(self._settings.target)
+        return self._given_channel or self._new_channel(*StreamChannels.OPTIONS)
+
+    @contextmanager
+    def _stream(
+        self,
+        new_stub: Callable[[grpc.aio.Channel], Any],
+        method: str,
+        *given: object,
+        metadata: Metadata,
+        timeout: float | None = None,
+    ) -> Iterator[Any]:
+        """Open a stream that stays open, where no call waits behind it; end it with the block."""
+        self._open()
+        with self._streams.place() as channel:
+            stream = getattr(new_stub(channel), method)(*given, timeout=timeout, metadata=metadata)
+            try:
+                yield stream
+            finally:
+                # Also if the caller leaves a loop: the service must stop sending.
+                stream.cancel()
 
     async def _call(
         self,
@@ -164,6 +194,25 @@ class AsyncClient(AsyncAskCalls):
         info: CallInfo | None,
     ) -> AnswerT:
         call = self._settings.begin(request, timeout, info)
+        if not self._places.locked():
+            await self._places.acquire()
+        else:
+            call.enter_queue()
+            try:
+                async with asyncio.timeout(call.timeout_s):
+                    await self._places.acquire()
+            except TimeoutError as late:
+                raise call.too_late() from late
+        try:
+            if call.is_queued:
+                call.leave_queue()
+            return await self._attempts(rpc, request, call)
+        finally:
+            self._places.release()
+
+    async def _attempts(
+        self, rpc: AsyncRpc[RequestT, AnswerT], request: RequestT, call: Call
+    ) -> AnswerT:
         while True:
             metadata = await self._settings.metadata_soon()
             try:
@@ -188,42 +237,43 @@ class AsyncClient(AsyncAskCalls):
         self, request: pb.WatchSessionRequest, timeout_s: float
     ) -> AsyncGenerator[pb.WatchSessionResponse]:
         metadata = await self._settings.metadata_soon()
-        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
-            async for response in stream:
-                yield response
+            with self._stream(
+                self._new_stub, "WatchSession", request, metadata=metadata, timeout=timeout_s
+            ) as stream:
+                async for response in stream:
+                    yield response
         except grpc.RpcError:
             # Also at the end of its time. The caller's next call shows what is wrong.
             if self._closed:
                 raise
-        finally:
-            stream.cancel()
 
     async def _watch_inbox(
         self, request: pb.WatchInboxRequest
-    ) -> grpc.aio.UnaryStreamCall[pb.WatchInboxRequest, pb.WatchInboxResponse]:
-        """Open a worker's stream. agent_routing.worker reads it."""
+    ) -> AsyncIterator[pb.WatchInboxResponse]:
+        """Read a worker's inbox over one connection, for agent_routing.worker."""
         metadata = await self._settings.metadata_soon()
-        return self._open().WatchInbox(request, metadata=metadata)
+        with self._stream(self._new_stub, "WatchInbox", request, metadata=metadata) as stream:
+            async for message in stream:
+                yield message
 
     async def _watch(self, watch: Watch) -> AsyncIterator[Watched]:
         while True:
             metadata = await self._settings.metadata_soon()
-            stream = self._open().WatchSession(watch.connect(), metadata=metadata)
             failure: grpc.RpcError | None = None
             try:
-                async for response in stream:
-                    change = watch.received(response)
-                    if change is not None:
-                        yield change
+                with self._stream(
+                    self._new_stub, "WatchSession", watch.connect(), metadata=metadata
+                ) as stream:
+                    async for response in stream:
+                        change = watch.received(response)
+                        if change is not None:
+                            yield change
             except grpc.RpcError as ended:
                 failure = ended
             except asyncio.CancelledError as ended:
                 self._raise_if_closed(ended)
                 raise
-            finally:
-                # Also if the caller leaves the loop: the service must stop sending.
-                stream.cancel()
             await self._wait_to_reconnect(watch, failure)
 
     async def _watch_approvals(
@@ -231,19 +281,19 @@ class AsyncClient(AsyncAskCalls):
     ) -> AsyncIterator[pb.WatchApprovalsResponse]:
         while True:
             metadata = await self._settings.metadata_soon()
-            stream = self._open().WatchApprovals(watch.connect(), metadata=metadata)
             failure: grpc.RpcError | None = None
             try:
-                async for response in stream:
-                    for message in watch.received(response):
-                        yield message
+                with self._stream(
+                    self._new_stub, "WatchApprovals", watch.connect(), metadata=metadata
+                ) as stream:
+                    async for response in stream:
+                        for message in watch.received(response):
+                            yield message
             except grpc.RpcError as ended:
                 failure = ended
             except asyncio.CancelledError as ended:
                 self._raise_if_closed(ended)
                 raise
-            finally:
-                stream.cancel()
             await self._wait_to_reconnect(watch, failure)
 
     async def _wait_to_reconnect(self, watch: Reconnecting, failure: grpc.RpcError | None) -> None:

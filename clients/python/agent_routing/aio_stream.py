@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import grpc
 import grpc.aio
 
 from agent_routing.calls import Call, CallInfo, CallSettings, closed_error
 from agent_routing.errors import RoutingError
+from agent_routing.messages import stub_class
 from agent_routing.plain_values import Seconds
 from agent_routing.route_result import RouteResult
 from agent_routing.routing_calls_aio import AsyncRouteCall
@@ -47,10 +48,14 @@ class AsyncRouteStream(AsyncRouteCall):
     """
 
     def __init__(
-        self, settings: CallSettings, open_stub: Callable[[], RoutingServiceAsyncStub]
+        self,
+        settings: CallSettings,
+        open_stub: Callable[[], RoutingServiceAsyncStub],
+        open_stream: Callable[..., AbstractContextManager[Any]],
     ) -> None:
         self._settings = settings
         self._open_stub = open_stub
+        self._open_stream = open_stream
         self._messages = StreamedMessages(settings)
         self._places = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._unsent: deque[str] = deque()
@@ -98,6 +103,8 @@ class AsyncRouteStream(AsyncRouteCall):
 
     async def _answer(self, call: Call) -> RouteResponse:
         """Send a message until it is answered, refused, or out of time or attempts."""
+        if self._places.locked():
+            call.enter_queue()
         try:
             async with asyncio.timeout(call.timeout_s), self._places:
                 while True:
@@ -149,18 +156,18 @@ class AsyncRouteStream(AsyncRouteCall):
         except Exception as error:  # noqa: BLE001 - any error of the token function
             self._messages.give_up(error)
             return None
-        stream = self._open_stub().RouteStream(metadata=metadata)
-        self._unsent = deque(self._messages.in_order())
-        writing = asyncio.create_task(self._write(stream), name="agent_routing stream writer")
-        try:
-            async for response in stream:
-                self._messages.received(response)
-        except grpc.RpcError as ended:
-            return ended
-        finally:
-            writing.cancel()
-            stream.cancel()
-            await asyncio.wait((writing,))
+        with self._open_stream(stub_class(), "RouteStream", metadata=metadata) as stream:
+            self._unsent = deque(self._messages.in_order())
+            writing = asyncio.create_task(self._write(stream), name="agent_routing stream writer")
+            try:
+                async for response in stream:
+                    self._messages.received(response)
+            except grpc.RpcError as ended:
+                return ended
+            finally:
+                writing.cancel()
+                stream.cancel()
+                await asyncio.wait((writing,))
         return None
 
     async def _write(self, stream: grpc.aio.StreamStreamCall) -> None:  # type: ignore[type-arg]

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agent_routing.errors import RoutingError, WatchTooSlow
-from agent_routing.fallback import NOT_DECIDED
+from agent_routing.errors import Overloaded, RoutingError, WatchTooSlow
+from agent_routing.fallback import is_undecided
 from agent_routing.messages import agent_pb2, dispatch_pb2, route_reason_pb2, turn_pb2
 from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.retry import RetryPolicy
@@ -363,7 +363,7 @@ class Asking:
     def failed(self, error: RoutingError) -> None:
         """Go on while the service is away. Raises error if it is a refusal, or time is up."""
         error.request_id = self._routed.request_id
-        may_come_back = isinstance(error, (*NOT_DECIDED, WatchTooSlow))
+        may_come_back = is_undecided(error) or isinstance(error, (Overloaded, WatchTooSlow))
         if not may_come_back or time.monotonic() >= self._until_s:
             raise error
         self._attempts += 1

@@ -7,6 +7,7 @@ sends the same request.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -15,11 +16,22 @@ from typing import TYPE_CHECKING, Final
 import grpc
 
 from agent_routing.circuit import Circuit
-from agent_routing.errors import RoutingError, Unauthenticated, Unavailable
-from agent_routing.fallback import NOT_DECIDED, Fallback, KnownAgents
+from agent_routing.errors import (
+    DeadlineExceeded,
+    Overloaded,
+    RoutingError,
+    Unauthenticated,
+    Unavailable,
+)
+from agent_routing.fallback import Fallback, KnownAgents, is_undecided
 from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.plain_values import Seconds, positive_seconds
-from agent_routing.retry import RetryPolicy, RetryThrottle, was_unanswered
+from agent_routing.retry import (
+    RetryPolicy,
+    RetryThrottle,
+    was_refused_unread,
+    was_unanswered,
+)
 from agent_routing.route_result import RouteResult
 from agent_routing.tokens import AsyncToken, TokenSource, token_source
 
@@ -52,6 +64,16 @@ class CallInfo:
     replayed: bool = False
 
 
+@dataclass(slots=True)
+class CallQueue:
+    """The calls of a client that wait until fewer are on their way.
+
+    last_s: when one last began to, on the monotonic clock.
+    """
+
+    last_s: float = -math.inf
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSettings:
     """What all calls of a client share."""
@@ -63,6 +85,7 @@ class CallSettings:
     known: KnownAgents | None
     throttle: RetryThrottle = field(default_factory=RetryThrottle)
     circuit: Circuit = field(default_factory=Circuit)
+    queue: CallQueue = field(default_factory=CallQueue)
     token: TokenSource | None = None
     metadata_giver: Callable[[], Iterable[tuple[str, str | bytes]]] | None = None
 
@@ -100,6 +123,11 @@ class CallSettings:
             info=CallInfo() if info is None else info,
         )
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether the service has answered a call of this client within a call's time."""
+        return self.circuit.answered_within(self.timeout_s)
+
     def limited_s(self, request: pb.RouteRequest, timeout: Seconds | None) -> float:
         """Return how long a message may wait; 0: decide it now, the service has been away.
 
@@ -112,23 +140,27 @@ class CallSettings:
 
     def decided_now(self, request: pb.RouteRequest) -> RouteResult | None:
         """Return the client's decision for a message that was not sent, because of an outage."""
-        return self.degraded(
-            request,
-            Unavailable(
-                f'Route: "{self.target}" has not answered for a while; the client decided at once',
-                code=grpc.StatusCode.UNAVAILABLE,
-                method="Route",
-                request_id=request.request_id,
-                session_id=request.session_id,
-                attempts=0,
-            ),
+        return self.degraded(request, self.away(request))
+
+    def away(self, request: pb.RouteRequest) -> Unavailable:
+        """Return the error for a message that is not sent, because of an outage."""
+        return Unavailable(
+            f'Route: "{self.target}" has not answered for a while; the client decided at once',
+            code=grpc.StatusCode.UNAVAILABLE,
+            method="Route",
+            request_id=request.request_id,
+            session_id=request.session_id,
+            attempts=0,
         )
 
     def degraded(self, request: pb.RouteRequest, error: RoutingError) -> RouteResult | None:
         """Return the client's own decision for a message that the service did not route.
 
-        None: the client may not decide about it.
+        None: the client may not decide about it. It never may beside a service that is there: one
+        that refuses this call for its load, and answers others.
         """
+        if was_refused_unread(error) and self.is_answering:
+            return None
         answer = None if self.known is None else self.known.degraded_answer(request, error)
         if answer is None:
             return None
@@ -155,6 +187,7 @@ class Call:
     """A call on its way.
 
     deadline_s: on the monotonic clock. is_renewed: whether it was repeated with another token.
+    was_refused: whether the service refused it unread. is_queued: whether it waited for a place.
     """
 
     settings: CallSettings
@@ -167,12 +200,49 @@ class Call:
     info: CallInfo
     attempts: int = 0
     is_renewed: bool = False
+    was_refused: bool = False
+    is_queued: bool = False
 
     def next_timeout_s(self) -> float:
         """Count an attempt, and return its time limit."""
         self.attempts += 1
         self.info.attempts = self.attempts
-        return self.timeout_s if self.attempts == 1 else self.deadline_s - time.monotonic()
+        is_first = self.attempts == 1 and not self.is_queued
+        return self.timeout_s if is_first else self.deadline_s - time.monotonic()
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the client, or the service, has had more calls in its time than it can send."""
+        queued_s = self.settings.queue.last_s
+        return self.was_refused or queued_s >= self.deadline_s - self.timeout_s
+
+    def enter_queue(self) -> None:
+        """Record that the call waits for a place among the calls of its client."""
+        self.is_queued = True
+        self.settings.queue.last_s = time.monotonic()
+
+    def leave_queue(self) -> None:
+        """Raise Unavailable for a message that the client may decide, if the service has gone."""
+        request, settings = self.request, self.settings
+        if settings.circuit.state == "closed" or settings.known is None:
+            return
+        if isinstance(request, pb.RouteRequest) and settings.known.may_decide(request):
+            raise settings.away(request)
+
+    def too_late(self) -> RoutingError:
+        """Return the error for a call that waited for a place until its deadline."""
+        settings, codes = self.settings, grpc.StatusCode
+        is_load = settings.is_answering
+        return (Overloaded if is_load else DeadlineExceeded)(
+            f'{self.method}: "{settings.target}" did not get to this call within '
+            f"{self.timeout_s:g} s, because of other calls; repeat it later with the same"
+            " request_id",
+            code=codes.RESOURCE_EXHAUSTED if is_load else codes.DEADLINE_EXCEEDED,
+            method=self.method,
+            request_id=self.request_id,
+            session_id=self.session_id,
+            attempts=self.attempts,
+        )
 
     def succeeded(
         self, answer: Message, trailing_metadata: Iterable[tuple[str, str | bytes]] | None
@@ -195,10 +265,13 @@ class Call:
         try:
             return self._wait_after(failure)
         except RoutingError as error:
-            if not isinstance(error, NOT_DECIDED):
-                self.settings.circuit.succeeded()
+            settings = self.settings
+            if not is_undecided(error):
+                settings.circuit.succeeded()
+            elif was_refused_unread(error) and settings.is_answering:
+                pass
             elif not error.reason or was_unanswered(error):
-                self.settings.circuit.failed()
+                settings.circuit.failed()
             raise
 
     def _wait_after(self, failure: grpc.RpcError) -> float:
@@ -220,11 +293,15 @@ class Call:
             # Once per call, for a token that expired on the way or whose key was revoked.
             self.is_renewed = True
             return 0.0
+        if isinstance(error, DeadlineExceeded) and self.is_held_up and settings.is_answering:
+            raise self.too_late() from failure
         if not was_unanswered(error):
             if settings.known is not None:
                 settings.known.forget(self.session_id, error)
             raise error from failure
-        if not settings.throttle.may_retry():
+        if was_refused_unread(error):
+            self.was_refused = True
+        elif not settings.throttle.may_retry():
             raise error from failure
         remaining_s = self.deadline_s - time.monotonic()
         wait_s = settings.retry.wait_s(error, attempts=self.attempts, remaining_s=remaining_s)

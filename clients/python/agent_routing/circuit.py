@@ -39,6 +39,7 @@ class Circuit:
         self._open_s = 0.0
         self._probe_at_s = 0.0
         self._probe_ends_s = 0.0
+        self._answered_s = -math.inf
         self._opened_total = 0
         self._skipped_total = 0
 
@@ -75,8 +76,13 @@ class Circuit:
             self._probe_ends_s = now_s + PROBE_S
             return PROBE_S
 
+    def answered_within(self, seconds: float) -> bool:
+        """Tell whether the service has answered a call of this client in the last seconds."""
+        return self._clock() - self._answered_s <= seconds
+
     def succeeded(self) -> None:
         """Count an answer of any kind: the service is there."""
+        self._answered_s = self._clock()
         if not self._failures and not self._open_s:
             return
         with self._lock:

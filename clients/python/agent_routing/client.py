@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,13 +20,15 @@ from agent_routing.approval_watch import ApprovalWatch
 from agent_routing.ask_calls import AskCalls
 from agent_routing.calls import (
     DEADLINE_S_DEFAULT,
+    Call,
     CallInfo,
     GivenMetadata,
+    Metadata,
     call_settings,
     closed_error,
     forked_error,
 )
-from agent_routing.channel import channel_options
+from agent_routing.channel import PLACES_MAX, StreamChannels, channel_options
 from agent_routing.fallback import FALLBACK_DEFAULT, Fallback
 from agent_routing.messages import routing_service_pb2 as pb
 from agent_routing.messages import stub_class
@@ -59,8 +62,8 @@ class Client(AskCalls):
     context. timeout: of a call with all its attempts, in seconds or as a timedelta; each call may
     give its own. retry: how often and when an unanswered call is repeated. fallback: what route()
     may decide while the service cannot be reached; None: nothing, it raises. options: gRPC channel
-    options, which override the client's own. channel: a channel to use; the client does not close
-    it.
+    options, which override the client's own. channel: a channel to use, also for watches; the
+    client does not close it.
 
     These rules hold for all methods:
 
@@ -73,8 +76,11 @@ class Client(AskCalls):
     info. A CallInfo that the call fills: attempts, and whether the answer is a stored one.
     Errors. A RoutingError of the reason's class (agent_routing.errors). ValueError or TypeError for
     a value that no request can carry, RuntimeError for a client that is closed or was forked.
-    Retries. UNAVAILABLE, and calls that an overloaded server refused unread: 4 attempts with
-    exponential backoff and full jitter, after the delay that the service asks for, within timeout.
+    Retries. UNAVAILABLE: 4 attempts with exponential backoff and full jitter, after the delay that
+    the service asks for, within timeout. Calls that an overloaded server refused unread: as long.
+    Load. At most 100 calls are on their way at a time; more wait, within their timeout. Watches,
+    inboxes and message streams have connections of their own, one for every hundred.
+    Proxies. Loopback and unix sockets are called directly, whatever the environment names.
 
     Safe in threads. The first call opens the channel, so a client may be created before a fork and
     used after it. A client that was used before a fork cannot be used in the child.
@@ -107,6 +113,8 @@ class Client(AskCalls):
         self._credentials = credentials
         self._options = channel_options(target, options)
         self._given_channel = channel
+        self._places = threading.Semaphore(PLACES_MAX)
+        self._streams = StreamChannels(self._new_stream_channel)
         self._new_stub = stub_class()
         self._channel: grpc.Channel | None = None
         self._stub: Stub | None = None
@@ -131,7 +139,8 @@ class Client(AskCalls):
             self._closed = True
             channel, self._channel, self._stub = self._channel, None, None
         if channel is not None and self._pid == os.getpid():
-            channel.close()
+            for each in (channel, *self._streams.all()):
+                each.close()
 
     def stream(self) -> RouteStream:
         """Return a stream for many messages, to be used in a with block.
@@ -148,7 +157,7 @@ class Client(AskCalls):
             RouteStream,
         )
 
-        return RouteStream(self._settings, self._open)
+        return RouteStream(self._settings, self._open, self._stream)
 
     def _open(self) -> Stub:
         stub = self._stub
@@ -158,19 +167,45 @@ class Client(AskCalls):
                     raise closed_error(self._settings.target)
                 if self._stub is None:
                     self._pid = os.getpid()
-                    self._stub = self._new_stub(self._given_channel or self._new_channel())
+                    channel = self._given_channel
+                    if channel is None:
+                        channel = self._channel = self._new_channel()
+                    self._stub = self._new_stub(channel)
                 stub = self._stub
         if self._pid != os.getpid():
             raise forked_error(self._settings.target)
         return stub
 
-    def _new_channel(self) -> grpc.Channel:
-        target = self._settings.target
+    def _new_channel(self, *more: tuple[str, Any]) -> grpc.Channel:
+        target, options = self._settings.target, [*self._options, *more]
         if self._credentials is None:
-            self._channel = grpc.insecure_channel(target, options=self._options)
-        else:
-            self._channel = grpc.secure_channel(target, self._credentials, options=self._options)
-        return self._channel
+            return grpc.insecure_channel(target, options=options)
+        return grpc.secure_channel(target, self._credentials, options=options)
+
+    def _new_stream_channel(self) -> grpc.Channel:
+        if self._closed:
+            raise closed_error(self._settings.target)
+        return self._given_channel or self._new_channel(*StreamChannels.OPTIONS)
+
+    @contextmanager
+    def _stream(
+        self,
+        new_stub: Callable[[grpc.Channel], Any],
+        method: str,
+        given: object,
+        *,
+        metadata: Metadata,
+        timeout: float | None = None,
+    ) -> Iterator[Any]:
+        """Open a stream that stays open, where no call waits behind it; end it with the block."""
+        self._open()
+        with self._streams.place() as channel:
+            stream = getattr(new_stub(channel), method)(given, timeout=timeout, metadata=metadata)
+            try:
+                yield stream
+            finally:
+                # Also if the caller leaves a loop: the service must stop sending.
+                stream.cancel()
 
     def _call(
         self,
@@ -180,6 +215,18 @@ class Client(AskCalls):
         info: CallInfo | None,
     ) -> AnswerT:
         call = self._settings.begin(request, timeout, info)
+        if not self._places.acquire(blocking=False):
+            call.enter_queue()
+            if not self._places.acquire(timeout=call.timeout_s):
+                raise call.too_late()
+        try:
+            if call.is_queued:
+                call.leave_queue()
+            return self._attempts(rpc, request, call)
+        finally:
+            self._places.release()
+
+    def _attempts(self, rpc: Rpc[RequestT, AnswerT], request: RequestT, call: Call) -> AnswerT:
         while True:
             metadata = self._settings.metadata_now()
             try:
@@ -202,47 +249,44 @@ class Client(AskCalls):
         self, request: pb.WatchSessionRequest, timeout_s: float
     ) -> Generator[pb.WatchSessionResponse]:
         metadata = self._settings.metadata_now()
-        stream = self._open().WatchSession(request, timeout=timeout_s, metadata=metadata)
         try:
-            yield from stream
+            with self._stream(
+                self._new_stub, "WatchSession", request, metadata=metadata, timeout=timeout_s
+            ) as stream:
+                yield from stream
         except grpc.RpcError:
             # Also at the end of its time. The caller's next call shows what is wrong.
             if self._closed:
                 raise
-        finally:
-            stream.cancel()
 
     def _watch(self, watch: Watch) -> Iterator[Watched]:
         while True:
-            stream = self._open().WatchSession(
-                watch.connect(), metadata=self._settings.metadata_now()
-            )
+            metadata = self._settings.metadata_now()
             failure: grpc.RpcError | None = None
             try:
-                for response in stream:
-                    change = watch.received(response)
-                    if change is not None:
-                        yield change
+                with self._stream(
+                    self._new_stub, "WatchSession", watch.connect(), metadata=metadata
+                ) as stream:
+                    for response in stream:
+                        change = watch.received(response)
+                        if change is not None:
+                            yield change
             except grpc.RpcError as ended:
                 failure = ended
-            finally:
-                # Also if the caller leaves the loop: the service must stop sending.
-                stream.cancel()
             self._wait_to_reconnect(watch, failure)
 
     def _watch_approvals(self, watch: ApprovalWatch) -> Iterator[pb.WatchApprovalsResponse]:
         while True:
-            stream = self._open().WatchApprovals(
-                watch.connect(), metadata=self._settings.metadata_now()
-            )
+            metadata = self._settings.metadata_now()
             failure: grpc.RpcError | None = None
             try:
-                for response in stream:
-                    yield from watch.received(response)
+                with self._stream(
+                    self._new_stub, "WatchApprovals", watch.connect(), metadata=metadata
+                ) as stream:
+                    for response in stream:
+                        yield from watch.received(response)
             except grpc.RpcError as ended:
                 failure = ended
-            finally:
-                stream.cancel()
             self._wait_to_reconnect(watch, failure)
 
     def _wait_to_reconnect(self, watch: Reconnecting, failure: grpc.RpcError | None) -> None:

@@ -11,13 +11,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import grpc
 
 from agent_routing.calls import Call, CallInfo, CallSettings, closed_error
 from agent_routing.errors import RoutingError
+from agent_routing.messages import stub_class
 from agent_routing.plain_values import Seconds
 from agent_routing.route_result import RouteResult
 from agent_routing.routing_calls import RouteCall
@@ -61,9 +63,15 @@ class RouteStream(RouteCall):
     A stream does not show repeats: replayed is always False.
     """
 
-    def __init__(self, settings: CallSettings, open_stub: Callable[[], RoutingServiceStub]) -> None:
+    def __init__(
+        self,
+        settings: CallSettings,
+        open_stub: Callable[[], RoutingServiceStub],
+        open_stream: Callable[..., AbstractContextManager[Any]],
+    ) -> None:
         self._settings = settings
         self._open_stub = open_stub
+        self._open_stream = open_stream
         self._places = threading.Semaphore(IN_FLIGHT_MAX)
         self._changed = threading.Condition()
         # All of these under _changed.
@@ -113,8 +121,10 @@ class RouteStream(RouteCall):
 
     def _answer(self, call: Call) -> RouteResponse:
         """Send a message until it is answered, refused, or out of time or attempts."""
-        if not self._places.acquire(timeout=_remaining_s(call)):
-            raise self._messages.too_late(call)
+        if not self._places.acquire(blocking=False):
+            call.enter_queue()
+            if not self._places.acquire(timeout=_remaining_s(call)):
+                raise self._messages.too_late(call)
         try:
             while True:
                 response = self._exchange(call)
@@ -180,25 +190,25 @@ class RouteStream(RouteCall):
             with self._changed:
                 self._messages.give_up(error)
             return None
-        with self._changed:
-            for waiting in map(self._messages.find, self._messages.in_order()):
-                assert waiting is not None
-                outbox.put(waiting.message)
-            stream = self._open_stub().RouteStream(iter(outbox.get, None), metadata=metadata)
-            if self._closed:
-                outbox.put(None)
-            self._outbox, self._stream = outbox, stream
-        try:
-            for response in stream:
-                with self._changed:
-                    self._messages.received(response)
-        except grpc.RpcError as ended:
-            return ended
-        finally:
+        messages = iter(outbox.get, None)
+        with self._open_stream(stub_class(), "RouteStream", messages, metadata=metadata) as stream:
             with self._changed:
-                self._outbox = self._stream = None
-            outbox.put(None)
-            stream.cancel()
+                for waiting in map(self._messages.find, self._messages.in_order()):
+                    assert waiting is not None
+                    outbox.put(waiting.message)
+                if self._closed:
+                    outbox.put(None)
+                self._outbox, self._stream = outbox, stream
+            try:
+                for response in stream:
+                    with self._changed:
+                        self._messages.received(response)
+            except grpc.RpcError as ended:
+                return ended
+            finally:
+                with self._changed:
+                    self._outbox = self._stream = None
+                outbox.put(None)
         return None
 
     def _end(self) -> None:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final
 from agent_routing.away_commands import LEADING_HOME, AwayCommand, parse, reply
 from agent_routing.errors import (
     DeadlineExceeded,
-    Overloaded,
     RoutingError,
     SessionErased,
-    Unavailable,
     UnknownSession,
 )
 from agent_routing.messages import agent_pb2, dispatch_pb2, route_reason_pb2
 from agent_routing.messages import routing_service_pb2 as pb
+from agent_routing.retry import was_unanswered
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -38,8 +37,6 @@ _log: Final = logging.getLogger("agent_routing")
 
 AGENT_TEXTS_MAX: Final = 1_000
 """Different descriptions of agents that are kept: agents times locales, over all sessions."""
-
-NOT_DECIDED: Final = (Unavailable, DeadlineExceeded, Overloaded)
 
 _LEAVING_COMMANDS: Final = frozenset({"/supervisor", "/reset", "/agent"})
 """Commands that may have changed the active agent although the answer has a reply only."""
@@ -68,6 +65,11 @@ class Fallback:
 
 
 FALLBACK_DEFAULT: Final = Fallback()
+
+
+def is_undecided(error: RoutingError) -> bool:
+    """Tell whether the service did not decide about a call, so that the client may."""
+    return isinstance(error, DeadlineExceeded) or was_unanswered(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class KnownAgents:
         None: the client may not decide, because the failure was a decision, the call a dry run, or
         no agent is known.
         """
-        if not isinstance(error, NOT_DECIDED) or request.validate_only:
+        if not is_undecided(error) or request.validate_only:
             return None
         command = self._command_in(request)
         with self._lock:

@@ -11,8 +11,6 @@ import threading
 from dataclasses import dataclass
 from typing import Final
 
-import grpc
-
 from agent_routing.errors import Overloaded, RoutingError, Unavailable
 
 TOKENS_MAX: Final = 100.0
@@ -35,7 +33,8 @@ class RetryPolicy:
     attempts_max: including the first; 1: no repeats. backoff_first_s, backoff_max_s: the wait
     before attempt n+1 is random between 0 and backoff_first_s * 2**(n-1), at most backoff_max_s
     (full jitter). If the service gives a delay, it is added. All attempts are within the call's
-    deadline: a wait that would outlast it is not begun.
+    deadline: a wait that would outlast it is not begun. A call that an overloaded service refused
+    unread is repeated until then, however often, unless attempts_max is 1.
     """
 
     attempts_max: int = 4
@@ -59,7 +58,8 @@ class RetryPolicy:
 
         attempts: how often it was sent. remaining_s: until the call's deadline.
         """
-        if attempts >= self.attempts_max or not was_unanswered(error):
+        is_limited = self.attempts_max == 1 or not was_refused_unread(error)
+        if (is_limited and attempts >= self.attempts_max) or not was_unanswered(error):
             return None
         wait_s = self.backoff_s(attempts)
         if error.retry_after is not None:
@@ -79,14 +79,17 @@ RETRY_DEFAULT: Final = RetryPolicy()
 
 
 def was_unanswered(error: RoutingError) -> bool:
-    """Tell whether the call was not decided: UNAVAILABLE, or refused unread.
+    """Tell whether the call was not decided: UNAVAILABLE, or refused unread."""
+    return isinstance(error, Unavailable) or was_refused_unread(error)
+
+
+def was_refused_unread(error: RoutingError) -> bool:
+    """Tell whether an overloaded server refused the call before it read it.
 
     An Overloaded with a reason is an answer: the server asks for fewer calls, and the caller
     decides when to repeat.
     """
-    if isinstance(error, Overloaded):
-        return error.code is grpc.StatusCode.CANCELLED
-    return isinstance(error, Unavailable)
+    return isinstance(error, Overloaded) and not error.reason
 
 
 class RetryThrottle:

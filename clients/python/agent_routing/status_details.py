@@ -24,6 +24,7 @@ from agent_routing.errors import (
     TooLarge,
     Violation,
 )
+from agent_routing.proxies import proxy_hint
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
 DOMAIN: Final = "agent_routing"
@@ -37,6 +38,11 @@ service did not answer, and the call is repeated as after any lost connection.""
 CUT_SHORT: Final = ("Stream removed", "Received RST_STREAM")
 """How gRPC's text begins, with UNKNOWN or INTERNAL, for a stream that ended without a status: a
 proxy whose server is gone ends it so. Also a lost connection."""
+
+
+REFUSED_STREAM: Final = "RST_STREAM with error code 7"
+"""The end of gRPC's text, with UNAVAILABLE, for a call that a server refused to take in, and so
+never processed (RFC 9113, 8.7)."""
 
 
 UNHEALTHY: Final = "backend unhealthy"
@@ -155,25 +161,30 @@ def _without_details(
 ) -> tuple[type[RoutingError], str]:
     """Return class and message of a failure without details from the service."""
     tried = "" if attempts == 1 else f", after {attempts} attempts"
-    if code is grpc.StatusCode.UNAVAILABLE or words == BROKEN_OFF or _was_cut_short(code, words):
-        kind: type[RoutingError] = ERRORS_BY_CODE[grpc.StatusCode.UNAVAILABLE]
-        message = f'{method}: "{target}" cannot be reached{tried}; is it running there? ({words})'
-    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        kind = ERRORS_BY_CODE[code]
-        message = (
-            f'{method}: no answer from "{target}" within {timeout_s:g} s{tried}; a repeat with the'
-            " same request_id says whether it happened"
-        )
-    elif code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words:
+    kind: type[RoutingError]
+    is_refused = code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in words:
         # From gRPC itself, on either side: the message is above its channel's limit.
         kind, message = TooLarge, f"{method}: {words}; send large items by uri"
-    elif code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED):
+    elif is_refused or REFUSED_STREAM in words:
         # A server over its limits refuses calls unread. It resets the stream, which arrives as
         # CANCELLED, or sends RESOURCE_EXHAUSTED without details.
         kind = Overloaded
         message = (
             f'{method}: "{target}" has more calls than it can answer and refused this one'
             f"{tried}; repeat it later with the same request_id"
+        )
+    elif code is grpc.StatusCode.UNAVAILABLE or words == BROKEN_OFF or _was_cut_short(code, words):
+        kind = ERRORS_BY_CODE[grpc.StatusCode.UNAVAILABLE]
+        message = (
+            f'{method}: "{target}" cannot be reached{tried}; is it running there? ({words})'
+            f"{proxy_hint(target)}"
+        )
+    elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        kind = ERRORS_BY_CODE[code]
+        message = (
+            f'{method}: no answer from "{target}" within {timeout_s:g} s{tried}; a repeat with the'
+            " same request_id says whether it happened"
         )
     else:
         kind = ERRORS_BY_CODE.get(code, RoutingError)

@@ -148,6 +148,8 @@ class StreamedMessages:
 
     def too_late(self, call: Call) -> RoutingError:
         """Return the error for a message whose deadline has passed."""
+        if call.is_held_up and self._settings.is_answering:
+            return call.too_late()
         return self._error(_late(), call)
 
     def _error(self, failure: grpc.RpcError | None, call: Call) -> RoutingError:

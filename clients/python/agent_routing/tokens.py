@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from agent_routing.proxies import is_local
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,8 +27,6 @@ Token = str | Callable[[], str]
 
 AsyncToken = str | Callable[[], str | Awaitable[str]]
 """As Token; it may also be a coroutine function."""
-
-_LOCAL: Final = ("127.", "localhost", "[::1]", "::1", "unix:", "ipv4:127.", "dns:///localhost")
 
 Pairs = tuple[tuple[str, str | bytes], ...]
 
@@ -70,7 +70,7 @@ def token_source(
     """Return the source of a client's tokens. Logs a warning if others can read them on the way."""
     if token is None:
         return None
-    if not is_encrypted and not target.startswith(_LOCAL):
+    if not is_encrypted and not is_local(target):
         _log.warning("token_in_the_clear target=%s remedy=give credentials", target)
     return TokenSource(token)
 

@@ -308,10 +308,9 @@ class Worker:
         is_away = False
         while True:
             again.connecting()
-            stream = await client._watch_inbox(request)  # noqa: SLF001 - as above
             failed: grpc.RpcError | None = None
             try:
-                async for message in stream:
+                async for message in client._watch_inbox(request):  # noqa: SLF001 - as above
                     again.alive()
                     if is_away:
                         is_away = False
@@ -322,8 +321,6 @@ class Worker:
                         self._begin(client, message.item)
             except grpc.RpcError as ended:
                 failed = ended
-            finally:
-                stream.cancel()
             wait_s = again.wait_after(failed)
             if again.attempts == _AWAY_ATTEMPTS:
                 is_away = True

@@ -3,7 +3,7 @@
 // Rule: that is read from Status and the history, never guessed from time. The watch only says when to
 // look.
 
-import { type RoutingError, WatchTooSlow } from "./errors.js";
+import { Overloaded, type RoutingError, WatchTooSlow } from "./errors.js";
 import { AgentKind } from "./gen/agent_routing/v1/agent_pb.js";
 import { Delivery, type Dispatch } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
@@ -267,7 +267,8 @@ export class Asking {
   /** Goes on while the service is away. Throws the error if it is a refusal, or time is up. */
   failed(error: RoutingError): void {
     Object.assign(error, { requestId: this.routed.requestId });
-    const mayComeBack = isUndecided(error) || error instanceof WatchTooSlow;
+    const mayComeBack =
+      isUndecided(error) || error instanceof Overloaded || error instanceof WatchTooSlow;
     if (!mayComeBack || performance.now() >= this.#untilMs) throw error;
     this.#attempts++;
     this.#watchUntilMs = this.#untilMs;

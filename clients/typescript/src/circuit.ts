@@ -22,6 +22,7 @@ export class Circuit {
   #openMs = 0;
   #probeAtMs = 0;
   #probeEndsMs = 0;
+  #answeredMs = Number.NEGATIVE_INFINITY;
   #openedTotal = 0;
   #skippedTotal = 0;
 
@@ -50,8 +51,14 @@ export class Circuit {
     return PROBE_MS;
   }
 
+  /** Tells whether the service has answered a call of this client in the last milliseconds. */
+  answeredWithin(ms: number): boolean {
+    return performance.now() - this.#answeredMs <= ms;
+  }
+
   /** Counts an answer of any kind: the service is there. */
   succeeded(): void {
+    this.#answeredMs = performance.now();
     this.#failures = 0;
     this.#openMs = 0;
     this.#probeEndsMs = 0;

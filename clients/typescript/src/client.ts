@@ -5,20 +5,22 @@
 
 import { create } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
-import { Code } from "@connectrpc/connect";
+
 import { type ApprovalNews, watchWaiting } from "./approvals.js";
 import { type AskCalls, type AskOptions, ask, askParts } from "./askCalls.js";
 import type { Asked, AskedPart } from "./asking.js";
 import {
+  away,
   type CallOptions,
   type CallSettings,
   call,
+  isAnswering,
   TENANT_KEY,
   TIMEOUT_MS_DEFAULT,
   type TokenSource,
 } from "./call.js";
 import { Circuit } from "./circuit.js";
-import { RoutingError, Unavailable } from "./errors.js";
+import { RoutingError } from "./errors.js";
 import {
   AddNoteRequestSchema,
   type AddNoteResponse,
@@ -70,7 +72,7 @@ import { newUuid7 } from "./ids.js";
 import { watchTurns } from "./inbox.js";
 import { type Fallback, KnownAgents } from "./knownAgents.js";
 import { overPages } from "./pages.js";
-import { type Place, Replicas } from "./replicas.js";
+import { PLACES_MAX, type Place, Replicas } from "./replicas.js";
 import {
   type AskFields,
   type CancelTaskFields,
@@ -86,10 +88,10 @@ import {
   type WatchFields,
   withRevision,
 } from "./requestFields.js";
-import { type RetryPolicy, RetryThrottle, retryPolicy } from "./retry.js";
+import { type RetryPolicy, RetryThrottle, retryPolicy, wasRefusedUnread } from "./retry.js";
 import { RouteResult } from "./routeResult.js";
 import { RouteStream } from "./routeStream.js";
-import { positiveMs } from "./waiting.js";
+import { Places, positiveMs } from "./waiting.js";
 import { AWAY_MS_DEFAULT, watchChanges, watchMessages } from "./watch.js";
 
 export type {
@@ -132,8 +134,10 @@ export interface ClientSettings {
  * service handles once; a missing sessionId is made by the service. Answers are the generated messages; route() wraps its
  * answer in a RouteResult. Errors are RoutingErrors of the reason's class; RangeError and TypeError
  * are for a value that no request can carry; a cancelled call rejects with its signal's reason.
- * Retries: UNAVAILABLE, and calls that an overloaded server refused unread: 4 attempts with
- * exponential backoff and full jitter, after the delay that the service asks for, within timeoutMs.
+ * Retries: UNAVAILABLE: 4 attempts with exponential backoff and full jitter, after the delay that the
+ * service asks for, within timeoutMs; calls that an overloaded server refused unread: until then.
+ * At most 100 calls are on their way at a time; more wait, within timeoutMs. Watches, inboxes and
+ * message streams have connections of their own, one for every hundred.
  */
 export class RoutingClient {
   readonly #settings: CallSettings;
@@ -151,6 +155,7 @@ export class RoutingClient {
       throttle: new RetryThrottle(),
       circuit: new Circuit(),
       known: fallback === false ? undefined : new KnownAgents(fallback),
+      queue: { places: new Places(PLACES_MAX), lastMs: Number.NEGATIVE_INFINITY },
     };
     this.#onDegraded = settings.onDegraded ?? (() => undefined);
   }
@@ -184,10 +189,7 @@ export class RoutingClient {
       if (limitMs === 0) {
         const { target } = replicas.current();
         const { requestId, sessionId } = request;
-        throw new Unavailable(
-          `Route: "${target}" has not answered for a while; the client decided at once`,
-          { code: Code.Unavailable, method: "Route", requestId, sessionId, attempts: 0 },
-        );
+        throw away({ method: "Route", target, requestId, sessionId, timeoutMs, attempts: 0 });
       }
       const answer = await call(
         this.#settings,
@@ -199,6 +201,8 @@ export class RoutingClient {
       return new RouteResult(answer, info.replayed ?? false);
     } catch (error) {
       if (!(error instanceof RoutingError)) throw error;
+      // Never beside a service that refuses this call for its load, and answers others.
+      if (wasRefusedUnread(error) && isAnswering(this.#settings)) throw error;
       const degraded = this.#settings.known?.degradedAnswer(request, error);
       if (degraded === undefined) throw error;
       const base = this.#settings.known?.revision(degraded.sessionId);

@@ -101,6 +101,15 @@ function withoutDetails(
 ): { kind: RoutingErrorClass; message: string; code: Code } {
   const tried = attempts === 1 ? "" : `, after ${attempts} attempts`;
   const words = failure.rawMessage;
+  const refused = {
+    kind: Overloaded,
+    code: failure.code,
+    message:
+      `${method}: "${target}" has more calls than it can answer and refused this one${tried}; ` +
+      "repeat it later with the same requestId",
+  };
+  // Never processed (RFC 9113, 8.7).
+  if (words.includes("REFUSED_STREAM")) return { ...refused, code: Code.Unavailable };
   if (isLostConnection(failure, wasCut)) {
     return {
       kind: Unavailable,
@@ -119,12 +128,7 @@ function withoutDetails(
     // From either side: the message is above the connection's limit.
     return { kind: TooLarge, code, message: `${method}: ${words}; send large items by uri` };
   }
-  if (code === Code.Canceled || code === Code.ResourceExhausted) {
-    // A server over its limits refuses calls unread.
-    const message =
-      `${method}: "${target}" has more calls than it can answer and refused this one${tried}; ` +
-      "repeat it later with the same requestId";
-    return { kind: Overloaded, code, message };
-  }
+  // A server over its limits refuses calls unread.
+  if (code === Code.Canceled || code === Code.ResourceExhausted) return refused;
   return { kind: ERRORS_BY_CODE[code] ?? RoutingError, code, message: `${method}: ${words}` };
 }

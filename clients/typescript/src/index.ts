@@ -5,7 +5,7 @@ import { connect as connectSecure } from "node:tls";
 import type { Interceptor } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 import { type ClientSettings, RoutingClient } from "./client.js";
-import type { Place } from "./replicas.js";
+import type { Connection, Place } from "./replicas.js";
 
 export * from "./client.js";
 export * from "./common.js";
@@ -70,6 +70,11 @@ function place(target: string, options: ClientOptions): Place {
         "network encrypts",
     );
   }
+  const connect = () => connection(url, tls, options);
+  return { target, connect, ...connect() };
+}
+
+function connection(url: URL, tls: boolean | TlsOptions, options: ClientOptions): Connection {
   const pingIntervalMs = options.keepaliveMs ?? KEEPALIVE_MS;
   const sockets = new Set<Socket>();
   const sessionManager = new Http2SessionManager(
@@ -91,7 +96,6 @@ function place(target: string, options: ClientOptions): Place {
     ...(options.interceptors && { interceptors: options.interceptors }),
   });
   return {
-    target,
     transport,
     isCut: () => sockets.size === 0,
     // Aborting the session would send an error code, which the service would log.

@@ -6,14 +6,7 @@
 
 import { create, type Message } from "@bufbuild/protobuf";
 import { type AwayCommand, leadsHome, parseCommand, replyTo } from "./awayCommands.js";
-import {
-  DeadlineExceeded,
-  Overloaded,
-  type RoutingError,
-  SessionErased,
-  Unavailable,
-  UnknownSession,
-} from "./errors.js";
+import { DeadlineExceeded, type RoutingError, SessionErased, UnknownSession } from "./errors.js";
 import { type Agent, AgentKind, AgentSchema } from "./gen/agent_routing/v1/agent_pb.js";
 import { DispatchSchema, ReplySchema } from "./gen/agent_routing/v1/dispatch_pb.js";
 import { RouteReason } from "./gen/agent_routing/v1/route_reason_pb.js";
@@ -29,6 +22,7 @@ import {
   type SetActiveAgentResponse,
   type StatusResponse,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
+import { wasUnanswered } from "./retry.js";
 
 /** What the client may decide alone while the service cannot be reached. */
 export interface Fallback {
@@ -63,9 +57,7 @@ const LEAVING_COMMANDS: ReadonlySet<string> = new Set(["/supervisor", "/reset", 
 
 /** Tells whether a call was not decided, so that the client may decide about its message. */
 export function isUndecided(error: RoutingError): boolean {
-  return (
-    error instanceof Unavailable || error instanceof DeadlineExceeded || error instanceof Overloaded
-  );
+  return error instanceof DeadlineExceeded || wasUnanswered(error);
 }
 
 /** What is known about a session at a revision. agent undefined: the home agent. */

@@ -43,11 +43,12 @@ export async function* overConnections<Message>(
     const stayed = whenLeft(() => stop.abort());
     const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
     const headers = await headersOf(settings, options);
+    const own = replica.takeStream();
     let error: RoutingError;
     let isFirst = true;
     let hasLeft = false;
     try {
-      for await (const message of open(replica.stub, { timeoutMs: 0, signal, headers })) {
+      for await (const message of open(own.stub, { timeoutMs: 0, signal, headers })) {
         [awaySinceMs, attempts] = [undefined, 0];
         hasLeft = true;
         try {
@@ -79,11 +80,12 @@ export async function* overConnections<Message>(
         sessionId,
         timeoutMs: awayMsMax,
         attempts: Math.max(1, attempts),
-        wasCut: replica.isCut?.() ?? false,
+        wasCut: own.isCut(),
       });
     } finally {
       stop.abort();
       stayed();
+      own.release();
     }
     settings.replicas.turnFrom(replica);
     awaySinceMs ??= performance.now();

@@ -4,7 +4,6 @@
 // same request under the same requestId, which the service handles once, so an unanswered call may
 // be sent again.
 
-import { Code } from "@connectrpc/connect";
 import { Overloaded, type RoutingError, Unavailable } from "./errors.js";
 
 /**
@@ -23,7 +22,8 @@ const DOUBLINGS_MAX = 30;
  *
  * The wait before attempt n+1 is random between 0 and backoffFirstMs * 2**(n-1), at most
  * backoffMaxMs (full jitter). If the service gives a delay, it is added. All attempts are within
- * the call's time: a wait that would outlast it is not begun.
+ * the call's time: a wait that would outlast it is not begun. A call that an overloaded service
+ * refused unread is repeated until then, however often, unless attemptsMax is 1.
  */
 export interface RetryPolicy {
   /** Including the first; 1: no repeats. Default 4. */
@@ -62,20 +62,26 @@ export function waitMs(
   attempts: number,
   remainingMs: number,
 ): number | undefined {
-  if (attempts >= policy.attemptsMax || !wasUnanswered(error)) return undefined;
+  const isLimited = policy.attemptsMax === 1 || !wasRefusedUnread(error);
+  if ((isLimited && attempts >= policy.attemptsMax) || !wasUnanswered(error)) return undefined;
   const wait = backoffMs(policy, attempts) + (error.retryAfterMs ?? 0);
   return wait < remainingMs ? wait : undefined;
 }
 
-/**
- * Tells whether the call was not decided: UNAVAILABLE, or refused unread.
- *
- * An Overloaded with a reason is an answer: the server asks for fewer calls, and the caller decides
- * when to repeat.
- */
+/** Tells whether the call was not decided: UNAVAILABLE, or refused unread. */
 export function wasUnanswered(error: RoutingError): boolean {
-  if (error instanceof Overloaded) return error.code === Code.Canceled;
-  return error instanceof Unavailable;
+  return error instanceof Unavailable || wasRefusedUnread(error);
+}
+
+/**
+ * Tells whether an overloaded server refused the call before it read it; the web listener says so.
+ *
+ * Any other Overloaded with a reason is an answer: the server asks for fewer calls, and the caller
+ * decides when to repeat.
+ */
+export function wasRefusedUnread(error: RoutingError): boolean {
+  if (!(error instanceof Overloaded)) return false;
+  return error.reason === "" || error.metadata.limit === "pending_requests_max";
 }
 
 /** Stops a client's repeats while most of its calls fail. */

@@ -5,7 +5,7 @@
 
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { type CallOptions, type CallSettings, headersOf } from "./call.js";
+import { type CallOptions, type CallSettings, headersOf, isAnswering, tooLate } from "./call.js";
 import { RoutingError, Unavailable } from "./errors.js";
 import { routingError } from "./failure.js";
 import {
@@ -15,9 +15,9 @@ import {
   type RouteStreamResponse,
 } from "./gen/agent_routing/v1/routing_service_pb.js";
 import type { Status } from "./gen/google/rpc/status_pb.js";
-import { backoffMs, waitMs, wasUnanswered } from "./retry.js";
+import { backoffMs, waitMs, wasRefusedUnread, wasUnanswered } from "./retry.js";
 import { RouteResult } from "./routeResult.js";
-import { positiveMs, sleep } from "./waiting.js";
+import { Places, positiveMs, sleep } from "./waiting.js";
 
 /**
  * Messages of one stream that wait for answers at a time; others wait to be sent. The service takes
@@ -84,8 +84,7 @@ export class RouteStream {
   readonly #settings: CallSettings;
   readonly #minted: (request: RouteRequest) => RouteRequest;
   readonly #waiting = new Map<string, Waiting>();
-  readonly #places: (() => void)[] = [];
-  #placesFree = IN_FLIGHT_MAX;
+  readonly #places = new Places(IN_FLIGHT_MAX);
   #outbox: Outbox | undefined;
   #stop = new AbortController();
   #connecting: Promise<void> | undefined;
@@ -116,7 +115,9 @@ export class RouteStream {
     info.replayed = false;
     let attempts = 0;
     try {
-      await this.#takePlace(signal);
+      this.#stop.signal.throwIfAborted();
+      if (this.#places.isFull) this.#settings.queue.lastMs = performance.now();
+      await this.#places.take(signal);
       try {
         for (;;) {
           const answer = await this.#exchange(request, signal, timeoutMs, deadlineMs, attempts);
@@ -125,6 +126,7 @@ export class RouteStream {
           const { result } = answer.response;
           if (result.case === "route") {
             this.#settings.throttle.succeeded();
+            this.#settings.circuit.succeeded();
             this.#settings.known?.learn(request, result.value);
             return new RouteResult(result.value, false);
           }
@@ -136,19 +138,15 @@ export class RouteStream {
           );
         }
       } finally {
-        this.#freePlace();
+        this.#places.release();
       }
     } catch (thrown) {
       options.signal?.throwIfAborted();
       const error = late.aborted
-        ? this.#error(
-            new ConnectError("the deadline has passed", Code.DeadlineExceeded),
-            request,
-            timeoutMs,
-            Math.max(1, attempts),
-          )
+        ? this.#late(request, timeoutMs, deadlineMs, Math.max(1, attempts))
         : thrown;
       if (!(error instanceof RoutingError)) throw error;
+      if (wasRefusedUnread(error) && isAnswering(this.#settings)) throw error;
       const degraded = this.#settings.known?.degradedAnswer(request, error);
       if (degraded === undefined) throw error;
       const base = this.#settings.known?.revision(degraded.sessionId);
@@ -166,34 +164,6 @@ export class RouteStream {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
-  }
-
-  async #takePlace(signal: AbortSignal): Promise<void> {
-    this.#stop.signal.throwIfAborted();
-    signal.throwIfAborted();
-    if (this.#placesFree > 0) {
-      this.#placesFree--;
-      return;
-    }
-    await new Promise<void>((resolve, reject) => {
-      const take = () => {
-        signal.removeEventListener("abort", leave);
-        resolve();
-      };
-      const leave = () => {
-        const at = this.#places.indexOf(take);
-        if (at >= 0) this.#places.splice(at, 1);
-        reject(signal.reason);
-      };
-      this.#places.push(take);
-      signal.addEventListener("abort", leave, { once: true });
-    });
-  }
-
-  #freePlace(): void {
-    const next = this.#places.shift();
-    if (next === undefined) this.#placesFree++;
-    else next();
   }
 
   /** Sends a message and waits for the response with its id. */
@@ -280,8 +250,9 @@ export class RouteStream {
     this.#outbox = outbox;
     for (const { request } of this.#waiting.values()) outbox.push(request);
     const stop = new AbortController();
+    const own = replica.takeStream();
     try {
-      const stream = replica.stub.routing.routeStream(outbox, {
+      const stream = own.stub.routing.routeStream(outbox, {
         timeoutMs: 0,
         signal: AbortSignal.any([this.#stop.signal, stop.signal]),
         headers,
@@ -294,14 +265,14 @@ export class RouteStream {
       }
       return undefined;
     } catch (failure) {
-      const { isCut, target } = replica;
-      return isCut?.()
-        ? new ConnectError(`the connection to "${target}" was lost`, Code.Unavailable)
+      return own.isCut()
+        ? new ConnectError(`the connection to "${replica.target}" was lost`, Code.Unavailable)
         : failure;
     } finally {
       this.#outbox = undefined;
       outbox.end();
       stop.abort();
+      own.release();
     }
   }
 
@@ -348,10 +319,29 @@ export class RouteStream {
       known?.forget(request.sessionId, error);
       throw error;
     }
-    if (!throttle.mayRetry()) throw error;
+    if (!wasRefusedUnread(error) && !throttle.mayRetry()) throw error;
     const wait = waitMs(retry, error, attempts, deadlineMs - performance.now());
     if (wait === undefined) throw error;
     await sleep(wait, signal);
+  }
+
+  /** Returns the error of a message whose deadline has passed. */
+  #late(
+    request: RouteRequest,
+    timeoutMs: number,
+    deadlineMs: number,
+    attempts: number,
+  ): RoutingError {
+    const { queue, replicas } = this.#settings;
+    if (queue.lastMs >= deadlineMs - timeoutMs && isAnswering(this.#settings)) {
+      const { target } = replicas.current();
+      const { requestId, sessionId } = request;
+      return tooLate(this.#settings, {
+        ...{ method: METHOD, target, requestId, sessionId, timeoutMs, attempts },
+      });
+    }
+    const failure = new ConnectError("the deadline has passed", Code.DeadlineExceeded);
+    return this.#error(failure, request, timeoutMs, attempts);
   }
 
   #error(

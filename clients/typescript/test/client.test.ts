@@ -650,6 +650,73 @@ describe("a stream", () => {
   });
 });
 
+describe("many calls at once", () => {
+  const routes = async (client: Client, count: number) => {
+    const counts: Record<string, number> = {};
+    const one = async () => {
+      try {
+        return (await client.route({ text: "hello", userId: "ana" })).degraded
+          ? "degraded"
+          : "routed";
+      } catch (error) {
+        return (error as RoutingError).constructor.name;
+      }
+    };
+    for (const came of await Promise.all(Array.from({ length: count }, one))) {
+      counts[came] = (counts[came] ?? 0) + 1;
+    }
+    return counts;
+  };
+
+  test("have a hundred on their way, and the others wait", async () => {
+    let open = 0;
+    let most = 0;
+    service.will("Route", async (request: RouteRequest) => {
+      most = Math.max(most, ++open);
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      open--;
+      return routedTo("billing")(request);
+    });
+    assert.deepEqual(await routes(made({ timeoutMs: 60_000 }), 400), { routed: 400 });
+    assert.ok(most <= 100, String(most));
+  });
+
+  test("are not decided here while the service answers others", async () => {
+    let last = Promise.resolve();
+    service.will("Route", async (request: RouteRequest) => {
+      last = last.then(() => new Promise((resolve) => setTimeout(resolve, 20)));
+      await last;
+      return routedTo("billing")(request);
+    });
+    const client = made({ timeoutMs: 3_000, fallback: { supervisorId: "coordinator" } });
+    const counts = await routes(client, 300);
+    assert.deepEqual(Object.keys(counts).sort(), ["Overloaded", "routed"], JSON.stringify(counts));
+    assert.equal(client.circuit.state, "closed");
+  });
+
+  test("are decided at once in an outage, those behind the first too", async () => {
+    service.will("Route", hangs());
+    const client = made({ timeoutMs: 1_000, fallback: { supervisorId: "coordinator" } });
+    assert.deepEqual(await routes(client, 200), { degraded: 200 });
+    assert.ok(service.requests("Route").length <= 110);
+  });
+
+  test("do not wait behind watches, which have connections of their own", async () => {
+    service.will("WatchSession", async function* () {
+      yield create(WatchSessionResponseSchema, {
+        kind: { case: "change", value: { revision: 1n } },
+      });
+      await new Promise(() => undefined);
+    });
+    const client = made({ fallback: false });
+    const watches = Array.from({ length: 150 }, () => client.watchSession({ sessionId: "chat" }));
+    await Promise.all(watches.map((watch) => watch.next()));
+    await client.status({ sessionId: "chat" });
+    assert.equal(service.connections, 3);
+    await Promise.all(watches.map((watch) => watch.return()));
+  });
+});
+
 describe("pages", () => {
   test("are fetched as they are needed", async () => {
     service.will(

@@ -68,6 +68,7 @@ interface Step extends Expectation {
   timeout_s?: number;
   within_s?: number;
   eventually?: boolean;
+  at_once?: number;
 }
 interface ScenarioJson {
   name: string;
@@ -321,7 +322,11 @@ class Scenario {
       this.#watches.delete(step.end);
     } else if (step.stream !== undefined) await this.#stream(step.stream, step.messages ?? []);
     else if (step.eventually) await this.#eventually(step);
-    else await this.#check(step, this.#call(step));
+    else if (step.at_once !== undefined) {
+      const calls = Array.from({ length: step.at_once }, () => this.#call(step));
+      await Promise.allSettled(calls);
+      for (const call of calls) await this.#check(step, call);
+    } else await this.#check(step, this.#call(step));
   }
 
   async close(): Promise<void> {

@@ -33,6 +33,11 @@ export class ScriptedService {
     return `127.0.0.1:${this.#port}`;
   }
 
+  /** How many connections are open. */
+  get connections(): number {
+    return this.#sessions.size;
+  }
+
   will(method: string, ...steps: Step[]): void {
     this.#scripts.set(method, steps);
   }

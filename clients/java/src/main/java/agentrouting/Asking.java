@@ -306,7 +306,9 @@ final class Asking {
   private void failed(RoutingException error) {
     error.setRequestId(routed.requestId());
     boolean mayComeBack =
-        error.mayFallBack() || error instanceof RoutingException.WatchTooSlow;
+        error.mayFallBack()
+            || error instanceof RoutingException.Overloaded
+            || error instanceof RoutingException.WatchTooSlow;
     boolean isOver = System.nanoTime() - lateNanos >= 0 || Thread.currentThread().isInterrupted();
     if (!mayComeBack || isOver) {
       throw error;

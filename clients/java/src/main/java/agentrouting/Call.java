@@ -10,15 +10,17 @@ final class Call {
   final String target;
   final String requestId;
   final String sessionId;
+  final long begunNanos = System.nanoTime();
   final long deadlineNanos;
   int attempts;
+  boolean wasRefused; // unread, by the service
 
   Call(String method, String target, Message request, Duration timeout) {
     this.method = method;
     this.target = target;
     this.requestId = text(request, "request_id");
     this.sessionId = text(request, "session_id");
-    this.deadlineNanos = System.nanoTime() + timeout.toNanos();
+    this.deadlineNanos = begunNanos + timeout.toNanos();
   }
 
   long remainingNanos() {

@@ -85,13 +85,16 @@ abstract class CallException extends RuntimeException {
    * reason is an answer: the caller decides when to repeat.
    */
   boolean wasUnanswered() {
-    return this instanceof RoutingException.Unavailable || failure.isRefusedUnread && code() == Status.Code.CANCELLED;
+    return this instanceof RoutingException.Unavailable || failure.isRefusedUnread;
+  }
+
+  /** Tells whether an overloaded server refused the call before it read it. */
+  boolean wasRefusedUnread() {
+    return failure.isRefusedUnread;
   }
 
   /** Tells whether the client may decide about a message that failed with this error. */
   boolean mayFallBack() {
-    return this instanceof RoutingException.Unavailable
-        || this instanceof RoutingException.DeadlineExceeded
-        || this instanceof RoutingException.Overloaded;
+    return this instanceof RoutingException.DeadlineExceeded || wasUnanswered();
   }
 }

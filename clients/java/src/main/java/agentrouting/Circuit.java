@@ -1,5 +1,7 @@
 package agentrouting;
 
+import java.time.Duration;
+
 /**
  * The circuit breaker of a client: an outage makes the first messages wait, and no others. It never
  * makes a call fail: it only lets route() decide at once what it would decide after waiting. Safe in
@@ -29,6 +31,7 @@ public final class Circuit {
 
   private static final System.Logger LOG = System.getLogger("agentrouting");
 
+  private long answeredAt = System.nanoTime() - Duration.ofDays(365).toNanos();
   private int failures;
   private long openNanos;
   private long probeAt;
@@ -75,9 +78,15 @@ public final class Circuit {
     if (openNanos > 0) {
       LOG.log(System.Logger.Level.INFO, "circuit_closed skipped_total={0}", skipped);
     }
+    answeredAt = System.nanoTime();
     failures = 0;
     openNanos = 0;
     probeEnds = System.nanoTime();
+  }
+
+  /** Tells whether the service has answered a call of this client in this time. */
+  synchronized boolean answeredWithin(Duration time) {
+    return System.nanoTime() - answeredAt <= time.toNanos();
   }
 
   /** Counts a call that failed, with all its attempts. */

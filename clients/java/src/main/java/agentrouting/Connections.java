@@ -124,7 +124,8 @@ final class Connections<Q extends Message, A> {
     isNew = true;
     call.attempts++;
     client.connectAgainIfAway();
-    connection = client.channel().newCall(method, client.callOptions());
+    Wire.Place place = client.takeStream();
+    connection = place.channel().newCall(method, client.callOptions());
     ClientCall<Q, A> own = connection;
     own.start(
         new ClientCall.Listener<>() {
@@ -135,6 +136,7 @@ final class Connections<Q extends Message, A> {
 
           @Override
           public void onClose(Status status, Metadata trailers) {
+            place.release().run();
             inbox.add(new Ended(status, trailers));
           }
         },

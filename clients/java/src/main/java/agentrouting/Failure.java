@@ -111,6 +111,28 @@ final class Failure {
     }
   }
 
+  private static void refusedUnread(Failure failure, String target, String tried) {
+    failure.isRefusedUnread = true;
+    failure.message =
+        "\"%s\" has more calls than it can answer and refused this one%s; repeat it later with the same request_id"
+            .formatted(target, tried);
+  }
+
+  /** Returns the exception of a call that waited behind others, which the service answered. */
+  static RoutingException heldUp(Call call) {
+    Failure failure = new Failure();
+    failure.code = Status.Code.RESOURCE_EXHAUSTED;
+    failure.isRefusedUnread = true;
+    failure.message =
+        "\"%s\" did not get to this call in its time, because of other calls; repeat it later with the same request_id"
+            .formatted(call.target);
+    failure.method = call.method;
+    failure.requestId = call.requestId;
+    failure.sessionId = call.sessionId;
+    failure.attempts = call.attempts;
+    return new RoutingException.Overloaded(failure);
+  }
+
   /** Sets reason and message of a failure without details from the service. */
   private static void describe(Failure failure, String target) {
     String tried = failure.attempts > 1 ? ", after " + failure.attempts + " attempts" : "";
@@ -133,6 +155,12 @@ final class Failure {
               .formatted(target, tried);
       return;
     }
+    if (words.contains("REFUSED_STREAM")) {
+      // Never processed (RFC 9113, 8.7).
+      failure.code = Status.Code.UNAVAILABLE;
+      refusedUnread(failure, target, tried);
+      return;
+    }
     boolean isByCaller = failure.cause instanceof InterruptedException;
     switch (failure.code) {
       case UNAVAILABLE ->
@@ -150,10 +178,7 @@ final class Failure {
         } else if (!isByCaller) {
           // A server over its limits refuses calls unread. It resets the stream, which arrives as
           // CANCELLED, or sends RESOURCE_EXHAUSTED without details.
-          failure.isRefusedUnread = true;
-          failure.message =
-              "\"%s\" has more calls than it can answer and refused this one%s; repeat it later with the same request_id"
-                  .formatted(target, tried);
+          refusedUnread(failure, target, tried);
         }
       }
       default -> {}

@@ -85,6 +85,9 @@ public final class RouteStream implements AutoCloseable {
       }
       waiting.lateness =
           timer.schedule(() -> late(waiting), waiting.call.remainingNanos(), TimeUnit.NANOSECONDS);
+      if (onTheWay.size() >= IN_FLIGHT_MAX) {
+        client.queue.enter();
+      }
       unsent.add(waiting);
       sendWhatMaySend();
     }
@@ -155,8 +158,9 @@ public final class RouteStream implements AutoCloseable {
 
   private void connect() {
     client.connectAgainIfAway();
+    Wire.Place place = client.takeStream();
     ClientCall<RouteStreamRequest, RouteStreamResponse> own =
-        client.channel().newCall(RoutingServiceGrpc.getRouteStreamMethod(), client.callOptions());
+        place.channel().newCall(RoutingServiceGrpc.getRouteStreamMethod(), client.callOptions());
     connection = own;
     own.start(
         new ClientCall.Listener<>() {
@@ -172,6 +176,7 @@ public final class RouteStream implements AutoCloseable {
 
           @Override
           public void onClose(Status status, Metadata trailers) {
+            place.release().run();
             onTimer(() -> broken(own, status, trailers));
           }
         },
@@ -287,9 +292,9 @@ public final class RouteStream implements AutoCloseable {
       unsent.remove(waiting);
       sendWhatMaySend();
     }
-    fail(
-        waiting,
-        Failure.exception(Status.DEADLINE_EXCEEDED, new Metadata(), waiting.call));
+    RoutingException error =
+        Failure.exception(Status.DEADLINE_EXCEEDED, new Metadata(), waiting.call);
+    fail(waiting, client.heldUp(waiting.call, error));
   }
 
   private void fail(Waiting waiting, RoutingException error) {

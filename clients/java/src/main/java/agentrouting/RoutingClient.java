@@ -51,6 +51,7 @@ import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannelBuilder;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
+import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.TlsChannelCredentials;
 import io.grpc.stub.ClientCalls;
@@ -97,6 +98,7 @@ public final class RoutingClient implements AutoCloseable {
   final RetryPolicy retry;
   final RetryPolicy.Throttle throttle = new RetryPolicy.Throttle();
   final KnownAgents known; // null: no fallback
+  final CallQueue queue = new CallQueue();
   private final Circuit circuit = new Circuit();
   private final Duration timeout;
   private final Wire wire;
@@ -267,7 +269,9 @@ public final class RoutingClient implements AutoCloseable {
 
   /** Returns the client's own decision for a message; empty if it may not decide. */
   Optional<RouteResult> degraded(RouteRequest request, RoutingException error) {
-    return known == null ? Optional.empty() : known.decided(request, error);
+    // Never beside a service that refuses this call for its load, and answers others.
+    boolean isThere = error.wasRefusedUnread() && isAnswering();
+    return known == null || isThere ? Optional.empty() : known.decided(request, error);
   }
 
   static RouteRequest withRequestId(RouteRequest request) {
@@ -616,6 +620,50 @@ public final class RoutingClient implements AutoCloseable {
   private <Q extends Message, A extends Message> A invoke(
       MethodDescriptor<Q, A> method, Q request, CallInfo info) {
     Call call = new Call(method.getBareMethodName(), target, request, info.timeoutOr(timeout));
+    if (!queue.tryTake()) {
+      waitInQueue(call, request);
+    }
+    try {
+      return attempt(method, request, info, call);
+    } finally {
+      queue.release();
+    }
+  }
+
+  /** Waits for a place among the client's calls. Throws if there is none in time. */
+  private void waitInQueue(Call call, Message request) {
+    boolean hasPlace;
+    try {
+      hasPlace = queue.take(call.remainingNanos());
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+      throw new IllegalStateException("interrupted while waiting for other calls", interrupted);
+    }
+    if (!hasPlace) {
+      throw heldUp(call, Failure.exception(Status.DEADLINE_EXCEEDED, new Metadata(), call));
+    }
+    boolean mayDecide =
+        known != null && request instanceof RouteRequest message && known.mayDecide(message);
+    if (mayDecide && circuit.state() != Circuit.State.CLOSED) {
+      queue.release();
+      throw Failure.notAsked(call);
+    }
+  }
+
+  /** Returns the error of a call whose time is over: of load, if others were answered meanwhile. */
+  RoutingException heldUp(Call call, RoutingException error) {
+    boolean isHeldUp = call.wasRefused || queue.wasUsedSince(call.begunNanos);
+    boolean isLate = error instanceof RoutingException.DeadlineExceeded;
+    return isLate && isHeldUp && isAnswering() ? Failure.heldUp(call) : error;
+  }
+
+  /** Tells whether the service has answered a call of this client within a call's time. */
+  private boolean isAnswering() {
+    return circuit.answeredWithin(timeout);
+  }
+
+  private <Q extends Message, A extends Message> A attempt(
+      MethodDescriptor<Q, A> method, Q request, CallInfo info, Call call) {
     while (true) {
       throwIfClosed();
       call.attempts++;
@@ -639,10 +687,12 @@ public final class RoutingClient implements AutoCloseable {
         info.set(call.attempts, false);
         throwIfClosed();
         RoutingException error =
-            Failure.exception(failure.getStatus(), failure.getTrailers(), call);
+            heldUp(call, Failure.exception(failure.getStatus(), failure.getTrailers(), call));
         long waitNanos = waitAfter(call, error);
         if (waitNanos < 0) {
-          circuit.count(error);
+          if (!error.wasRefusedUnread() || !isAnswering()) {
+            circuit.count(error);
+          }
           throw error;
         }
         try {
@@ -673,9 +723,17 @@ public final class RoutingClient implements AutoCloseable {
       }
       return -1;
     }
-    wire.isAway = true;
-    if (!throttle.mayRetry() || call.attempts >= retry.attemptsMax()) {
-      return -1;
+    if (error.wasRefusedUnread()) {
+      // Nothing happened, and the service is there: it is sent again until its deadline.
+      call.wasRefused = true;
+      if (retry.attemptsMax() == 1) {
+        return -1;
+      }
+    } else {
+      wire.isAway = true;
+      if (!throttle.mayRetry() || call.attempts >= retry.attemptsMax()) {
+        return -1;
+      }
     }
     long waitNanos =
         retry.backoffNanos(call.attempts) + error.retryAfter().map(Duration::toNanos).orElse(0L);
@@ -703,6 +761,10 @@ public final class RoutingClient implements AutoCloseable {
   IllegalStateException closed() {
     return new IllegalStateException(
         "the client of \"" + target + "\" is closed; create another one");
+  }
+
+  Wire.Place takeStream() {
+    return wire.takeStream();
   }
 
   CallOptions callOptions() {

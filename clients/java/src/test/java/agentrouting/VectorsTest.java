@@ -34,12 +34,16 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.Callable;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiFunction;
 import java.util.regex.Matcher;
@@ -235,7 +239,20 @@ class VectorsTest {
       }
     }
 
-    private void call(JsonObject step) throws InterruptedException {
+    private void call(JsonObject step) throws Exception {
+      if (step.has("at_once")) {
+        int count = step.get("at_once").getAsInt();
+        Callable<Result> one = () -> callOnce(step);
+        var threads = Executors.newFixedThreadPool(count);
+        try {
+          for (Future<Result> came : threads.invokeAll(Collections.nCopies(count, one))) {
+            check(step, came.get());
+          }
+        } finally {
+          threads.shutdownNow();
+        }
+        return;
+      }
       long late = System.nanoTime() + STEP_TIMEOUT.toNanos();
       while (true) {
         Result came = callOnce(step);
