@@ -150,8 +150,11 @@ landed-check: $(INSTALLED) ## check that the contract is recorded as landed
 
 # mkdocs would rather sell the next thing than build: its banner is no warning of ours.
 .PHONY: docs
-docs: $(INSTALLED) ## build the documentation into build/site; a broken link is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+docs: $(INSTALLED) ## build the documentation into build/site; a broken link or anchor is an error
+	@# Not --quiet: mkdocs does not count warnings then, and --strict lets all of them pass.
+	@mkdir -p build
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict 2>build/docs.log || \
+		{ grep -vE '^(INFO|  - )' build/docs.log >&2; exit 1; }
 	@echo "build/site/index.html"
 
 .PHONY: scaling

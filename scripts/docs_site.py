@@ -232,12 +232,11 @@ def page_of(name: str) -> str:
     if name.startswith("ErrorReason"):
         return "errors.md"
     for file in own_files():
-        for message in file.message_type:
-            if message.name == name.partition(".")[0]:
-                if file.name.endswith("/routing_service.proto"):
-                    return "routing-service.md"
-                if file.name.endswith("/admin_service.proto"):
-                    return "admin-service.md"
+        if name.partition(".")[0] in {each.name for each in (*file.message_type, *file.enum_type)}:
+            if file.name.endswith("/routing_service.proto"):
+                return "routing-service.md"
+            if file.name.endswith("/admin_service.proto"):
+                return "admin-service.md"
     return "messages.md"
 
 
