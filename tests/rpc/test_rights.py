@@ -289,10 +289,13 @@ def _token(claims: dict) -> str:
 def table(outcomes: dict[tuple[str, str], str]) -> str:
     """Return the outcomes as the document's table: calls and callers without a difference are one.
 
-    A joined name has a semicolon between the names of its rows or columns.
+    A joined name has a semicolon between the names of its rows or columns. Who has no
+    credential has no column.
     """
     callers: dict[tuple[str, ...], list[str]] = {}
-    for caller in CALLERS:
+    for caller, who in CALLERS.items():
+        if who is None:
+            continue
         callers.setdefault(tuple(outcomes[caller, row] for row in ROWS), []).append(caller)
     rows: dict[tuple[str, ...], list[str]] = {}
     for row in ROWS:
@@ -438,7 +441,7 @@ def designed() -> dict[tuple[str, str], str]:
     heads, _, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines if line
     )
-    return {
+    return dict.fromkeys((("nobody", row) for row in ROWS), "UNAUTHENTICATED") | {
         (caller, row): cell
         for names, *cells in rows
         for row in names.split("; ")
@@ -512,5 +515,6 @@ async def test_every_call_by_every_caller_is_as_designed(service):
     outcomes = {
         (caller, row): await desk.outcome(caller, row) for row in ROWS for caller in CALLERS
     }
+    assert {outcomes["nobody", row] for row in ROWS} == {"UNAUTHENTICATED"}
     made = table(outcomes)
     assert made in DOCUMENT.read_text(encoding="utf-8"), made
