@@ -52,6 +52,7 @@ IMPORTED = {
     "agent_routing.people_calls",
     "agent_routing.people_calls_aio",
     "agent_routing.plain_values",
+    "agent_routing.proxies",
     "agent_routing.retry",
     "agent_routing.route_result",
     "agent_routing.routing_calls",
