@@ -1,7 +1,8 @@
 """A topic detector whose verdicts the messages spell out, for tests that are not of the model.
 
 A word ``#agent_id`` in a message is a verdict for that agent, ``#agent_id=0.7`` one with that
-probability; ``#nobody`` says that it is for none of them. Everything else is for whoever is active.
+probability; ``#nobody`` says that it is for none of them. Of two such words the last one decides,
+and the first is the other request. Everything else is for the active agent.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ class ScriptedDetector:
     def judge(self, question: TopicQuestion) -> TopicVerdict:
         """Do as the message says."""
         self.asked.append(question)
-        cue = _CUE.search(question.text)
-        if cue is None:
+        cues = list(_CUE.finditer(question.text))
+        if not cues:
             return TopicVerdict(stay=SURE if question.active_agent_id else 0.0)
+        cue, second = cues[-1], cues[0][1] if len(cues) > 1 else ""
         agent_id, probability = cue[1], float(cue[2] or SURE)
         if agent_id not in question.candidate_ids:
             return TopicVerdict()
         stay = 1 - probability if question.active_agent_id else 0.0
-        return TopicVerdict(((agent_id, probability),), stay)
+        return TopicVerdict(((agent_id, probability),), stay, second_request=second)
 
 
 @dataclass(frozen=True)

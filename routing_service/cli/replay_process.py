@@ -7,6 +7,7 @@ a conversation anywhere but to the server.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import pickle
 import signal
@@ -148,7 +149,9 @@ def _sides(order: ReplayOrder) -> tuple[WhatIfSide, WhatIfSide]:
 
 
 def _side(settings: Settings, registry: Registry) -> WhatIfSide:
-    topics = make_topic_judge(settings, _patient_model, DEFAULT_BOUNDS)
+    # A judge costs seconds and money a message: unsure ones go to the supervisor here.
+    without = dataclasses.replace(settings, topic_judge="")
+    topics = make_topic_judge(without, _patient_model, DEFAULT_BOUNDS)
     topics.prepare(registry)
     topics.in_force(registry)
     return WhatIfSide(registry, topics)

@@ -121,7 +121,7 @@ def hands_back(draft: Draft, turn: OpenTurn, target: Agent) -> bool:
         and active.agent_id == target.agent_id
         and turn.holder == draft.registry.home_agent_id
         and turn.reason in _UNSURE_TURNS
-        and draft.registry.topics.when_unsure is WhenUnsure.SUPERVISOR
+        and draft.registry.when_unsure is WhenUnsure.SUPERVISOR
     )
 
 

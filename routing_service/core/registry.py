@@ -407,6 +407,9 @@ class Topics:
     keeps_open_turns: bool = False
     # 0-1: the share of judged messages that the bound leaves unsure.
     ask_share: float = ASK_SHARE_DEFAULT
+    # 0-1: the share of dispatches that is to be right, where what is asked about counts as right;
+    # None = ask_share says how much is asked.
+    right_wanted: float | None = None
     # What the logarithms of a verdict's probabilities are divided by, and what is added to that of
     # staying: learned from the registry's own conversations.
     temperature: float = 1.0
@@ -540,6 +543,14 @@ class Registry:
             if agent.kind is AgentKind.SUPERVISOR and agent is not home:
                 msg = f"agent {agent.agent_id!r} is a second supervisor; only home may be one"
                 raise ValueError(msg)
+
+    @property
+    def when_unsure(self) -> WhenUnsure:
+        """Return what happens to an unsure message, also where a judge gave no answer."""
+        when = self.topics.when_unsure
+        if when is not WhenUnsure.JUDGE:
+            return when
+        return WhenUnsure.AGENT if self.is_swarm else WhenUnsure.SUPERVISOR
 
     @property
     def home(self) -> Agent:

@@ -171,7 +171,7 @@ def weigh(
 
 def _ask(draft: Draft, opinion: TopicOpinion) -> TopicEffect:
     """Do what the registry's when_unsure says of an unsure verdict."""
-    asked = draft.registry.topics.when_unsure
+    asked = draft.registry.when_unsure
     agent_id, confidence = opinion.ranked[0]
     note = TopicNote(TopicOutcome.ASKED, agent_id, confidence, opinion.bound, opinion)
     if asked is not WhenUnsure.SUGGEST:

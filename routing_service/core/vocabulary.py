@@ -87,13 +87,15 @@ class WhenUnsure(Word):
 
     STAY: it goes where it would go with topics off, unless a threshold is reached. SUPERVISOR: the
     supervisor gets it and the active agent is kept. AGENT: it stays, with the candidates as a
-    hint. SUGGEST: it stays, and the likeliest other agent is offered to the user.
+    hint. SUGGEST: it stays, and the likeliest other agent is offered to the user. JUDGE: a slower
+    judge decides; where it does not, as SUPERVISOR, or in a swarm as AGENT.
     """
 
     STAY = "stay"
     SUPERVISOR = "supervisor"
     AGENT = "agent"
     SUGGEST = "suggest"
+    JUDGE = "judge"
 
 
 class HandoffMode(Word):

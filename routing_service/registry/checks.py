@@ -245,10 +245,14 @@ def _check_approvals(data: dict[str, Any], document: Document) -> Iterator[FileP
 
 
 def _check_when_unsure(data: dict[str, Any], document: Document) -> Iterator[FileProblem]:
-    """Find a swarm whose settings ask for a supervisor."""
+    """Find settings that contradict each other, or ask for a supervisor that is not there."""
     topics = data.get("topics")
-    asks = isinstance(topics, dict) and topics.get("when_unsure") == "supervisor"
-    if asks and "default_agent" in data:
+    if not isinstance(topics, dict):
+        return
+    if "ask_share" in topics and "right_wanted" in topics:
+        message = "ask_share and right_wanted are two answers to how much is asked about"
+        yield document.problem(("topics", "ask_share"), message, "leave one of them out")
+    if topics.get("when_unsure") == "supervisor" and "default_agent" in data:
         message = "when_unsure is supervisor, and a file with default_agent has none"
         yield document.problem(("topics", "when_unsure"), message, "write suggest or agent")
 

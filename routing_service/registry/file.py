@@ -331,6 +331,7 @@ def _build_topics(data: dict[str, Any]) -> Topics:
         when_unsure=WhenUnsure(topics.get("when_unsure", when_unsure)),
         keeps_open_turns=data["api_version"] != "agent_routing/v1",
         ask_share=float(topics.get("ask_share", ASK_SHARE_DEFAULT)),
+        right_wanted=float(topics["right_wanted"]) if "right_wanted" in topics else None,
     )
 
 

@@ -16,6 +16,7 @@ import grpc.aio
 from agent_routing.proxies import proxy_options
 from agent_routing.v1 import topic_detector_service_pb2 as pb
 from routing_service.core.registry import Agent, AgentKind, Registry, localised
+from routing_service.rpc.chat_judge import ChatModel, is_chat
 from routing_service.settings.listen_address import parse_listen_address
 from routing_service.topics.detector_plugin import DetectorUnavailable, load_named
 from routing_service.topics.detector_pool import ThreadsBusy, TooLate
@@ -73,6 +74,16 @@ def load_detector(
     limit_s, fallback: of an address alone. Raises DetectorUnavailable.
     """
     return RemoteModel(name, limit_s, fallback) if is_remote(name) else load_named(name)
+
+
+def load_judge(name: str, model: str = "", key: str = "", limit_s: float = 5.0) -> TopicModel:
+    """Return what judges unsure messages: the URL of a chat endpoint, or as load_detector.
+
+    model, key: of a chat endpoint alone. Raises DetectorUnavailable.
+    """
+    if is_chat(name):
+        return ChatModel(name, model, key=key, limit_s=limit_s)
+    return load_detector(name, limit_s)
 
 
 class RemoteModel:

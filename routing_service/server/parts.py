@@ -20,6 +20,7 @@ from agent_routing.v1 import admin_service_pb2, routing_service_pb2
 from routing_service import __version__
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.core.registry import Registry
+from routing_service.core.vocabulary import WhenUnsure
 from routing_service.registry.file import (
     CheckedRegistry,
     RegistryFileError,
@@ -31,7 +32,7 @@ from routing_service.registry.yaml_document import FileProblem
 from routing_service.rpc.admin.server_status import ServerStatus
 from routing_service.rpc.channelz import DESCRIPTOR as CHANNELZ_DESCRIPTOR
 from routing_service.rpc.health import HEALTH_DESCRIPTOR, HealthService
-from routing_service.rpc.remote_judge import RemoteModel, is_remote, load_detector
+from routing_service.rpc.remote_judge import RemoteModel, is_remote, load_detector, load_judge
 from routing_service.server.bounds import Bounds
 from routing_service.server.channel_options import OPERATORS_BYTES_MAX, RECEIVE_BYTES_MAX
 from routing_service.server.listeners import Listeners
@@ -98,6 +99,7 @@ def make_topic_judge(
         threads_max=bounds.detector_threads_max,
         waiting_max=bounds.detector_waiting_max,
         failure_log_s=bounds.detector_failure_log_s,
+        load_judge=_judge_loader(settings),
     )
     if not settings.topic_detector:
         return make(load_model)
@@ -106,6 +108,25 @@ def make_topic_judge(
     except DetectorUnavailable as error:
         raise SettingsInvalid((SettingProblem("topic_detector", str(error)),)) from error
     return make(lambda: named, limit_s=settings.topic_detector_limit_s)
+
+
+def _judge_loader(settings: Settings) -> Callable[[], TopicModel] | None:
+    """Return what loads topic_judge; None without one. Raises SettingsInvalid."""
+    if not settings.topic_judge:
+        return None
+    key = ""
+    if settings.topic_judge_key_file:
+        try:
+            key = Path(settings.topic_judge_key_file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            problem = SettingProblem("topic_judge_key_file", f"cannot be read: {error}")
+            raise SettingsInvalid((problem,)) from error
+    name, model = settings.topic_judge, settings.topic_judge_model
+    try:
+        judge = load_judge(name, model, key, settings.topic_judge_limit_s)
+    except DetectorUnavailable as error:
+        raise SettingsInvalid((SettingProblem("topic_judge", str(error)),)) from error
+    return lambda: judge
 
 
 def _named_model(settings: Settings, load_model: Callable[[], TopicModel]) -> TopicModel:
@@ -357,6 +378,11 @@ def _check_with_settings(settings: Settings, loaded: Registry, source: str) -> N
         message = "on_expiry: reject is what the expiry sweep does, and it is off"
         remedy = "set --expiry-sweep, or write on_expiry: cancel"
         problem = FileProblem(0, 0, "approvals.on_expiry", message, remedy)
+        raise RegistryFileError(source, (problem,))
+    if loaded.topics.when_unsure is WhenUnsure.JUDGE and not settings.topic_judge:
+        message = "when_unsure is judge, and the server names none"
+        remedy = "set --topic-judge, or write supervisor"
+        problem = FileProblem(0, 0, "topics.when_unsure", message, remedy)
         raise RegistryFileError(source, (problem,))
     if loaded.topics.is_on and not settings.topic_detector and not is_shipped_installed():
         message = "topics are on, and agent-routing-topics, which detects them, is not installed"

@@ -304,6 +304,7 @@ class RoutingServer:
             opened.push_async_callback(topics.close)
             store = await store_opener(settings.store)
             opened.push_async_callback(store.close)
+            topics.keep_in(store)
             store_format = await settle_format(store)
             parts = _Parts.connected(
                 settings,
@@ -542,6 +543,7 @@ def _run_beside(parts: _Parts, opened: AsyncExitStack, make_probe: MakeProbe) ->
         ("stickiness", parts.switch.run()),
         ("audit sealer", parts.sealer.run()),
         ("unread calls", parts.unread.run()),
+        ("topic counts", parts.topics.run()),
     ]
     if parts.settings.expiry_sweep:
         tasks.append(("expiry sweeper", parts.sweeper.run()))

@@ -178,7 +178,14 @@ class DecisionInputs:
         # The dispatch reads these turns anyway, for its history.
         await self._cache.load_fold(asking.call.key, hot)
         registry = asking.case.draft.registry
-        return await self._topics.opinion(registry, fact.asked, fact.text, hot.state, hot.fold)
+        return await self._topics.opinion(
+            registry,
+            fact.asked,
+            fact.text,
+            hot.state,
+            hot.fold,
+            asking.call.key.tenant,
+        )
 
 
 def _answered(asking: Inquirer, text: str) -> Answered | None:

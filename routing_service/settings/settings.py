@@ -358,6 +358,27 @@ class Settings:
         "what judges when a grpc:// detector fails or is late: shipped (the detector that ships), "
         "or none (the message is routed as if topics were off)",
     )
+    topic_judge: str = _setting(
+        "",
+        Words("https://HOST/PATH of a chat endpoint, grpc://HOST:PORT, or MODULE:NAME"),
+        "judge of unsure messages where the registry says when_unsure: judge: https://HOST/PATH of "
+        "an OpenAI-compatible endpoint, or a detector as in topic_detector; empty = none",
+    )
+    topic_judge_model: str = _setting(
+        "",
+        Words("the name of a model"),
+        "model that topic_judge asks for at a chat endpoint",
+    )
+    topic_judge_key_file: str = _setting(
+        "",
+        Words("the path of a file"),
+        "file with the key of topic_judge's chat endpoint, sent as a bearer token",
+    )
+    topic_judge_limit_s: float = _setting(
+        5.0,
+        Seconds(0.1, 60),
+        "time limit of topic_judge; after it the supervisor gets the message",
+    )
     keepalive_s: float = _setting(
         60.0,
         Seconds(1, 86_400),

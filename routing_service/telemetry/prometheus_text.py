@@ -43,7 +43,7 @@ _PROCESS: Final = ProcessCollector(registry=CollectorRegistry())
 
 
 class TopicFigures(Protocol):
-    """Figures of topic detection. bound, ask_share: None where no message was judged by them."""
+    """Figures of topic detection. bound and wishes: None where no message was judged by them."""
 
     @property
     def bound(self) -> float | None:
@@ -53,6 +53,11 @@ class TopicFigures(Protocol):
     @property
     def ask_share(self) -> float | None:
         """The share of messages that may be unsure."""
+        ...
+
+    @property
+    def right_wanted(self) -> float | None:
+        """The share of messages that is to reach the right agent, if that is what is wanted."""
         ...
 
     @property
@@ -269,18 +274,25 @@ def _of_topics(topics: TopicFigures | None) -> Iterator[Metric]:
             "1 if messages are judged by all that the topic model can do; 0: not yet.",
             int(topics.is_ready),
         )
-    if topics.bound is None or topics.ask_share is None:
+    if topics.bound is None:
         return
     yield _gauge(
         "topic_ask_bound",
         "The bound in force: a message of which the detector is less sure counts as unsure.",
         topics.bound,
     )
-    yield _gauge(
-        "topic_ask_share",
-        "The registry's ask_share, which the bound follows.",
-        topics.ask_share,
-    )
+    if topics.ask_share is not None:
+        yield _gauge(
+            "topic_ask_share",
+            "The registry's ask_share, which the bound follows.",
+            topics.ask_share,
+        )
+    if topics.right_wanted is not None:
+        yield _gauge(
+            "topic_right_wanted",
+            "The registry's right_wanted, which the bound follows.",
+            topics.right_wanted,
+        )
 
 
 def _of_store(writes: WriteFigures | None) -> Iterator[Metric]:

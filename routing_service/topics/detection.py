@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,9 +26,10 @@ from routing_service.core.history import HistoryFold, TurnRecord
 from routing_service.core.registry import Registry
 from routing_service.core.session import OTHER_AGENTS, SessionState
 from routing_service.core.topic_switch import TopicInquiry, topic_targets
-from routing_service.core.vocabulary import RouteReason
+from routing_service.core.vocabulary import RouteReason, WhenUnsure
 from routing_service.ids import new_uuid7
-from routing_service.topics.ask_bound import AskBound
+from routing_service.storage.checked_store import Store
+from routing_service.topics.ask_bound import Counts, Prior, ask_bound
 from routing_service.topics.calibration import Calibration
 from routing_service.topics.detector_pool import (
     THREADS_MAX,
@@ -37,7 +39,7 @@ from routing_service.topics.detector_pool import (
     TooLate,
     as_exception,
 )
-from routing_service.topics.message_requests import judge_requests
+from routing_service.topics.kept_counts import FLUSH_S, KeptCounts, setting_of
 from routing_service.topics.topic_detector import (
     RECENT_TURNS_MAX,
     RecentTurn,
@@ -67,8 +69,18 @@ ROUNDING_MAX: Final = 1e-6
 """By how much a probability may be too large, and for each of them their sum more than 1: models
 compute in few digits, and the one that ships rounds each to six."""
 
-FAILURE_CAUSES: Final = ("error", "late", "busy", "not_made")
-"""Why a message has no verdict."""
+FAILURE_CAUSES: Final = ("error", "late", "busy", "not_made", "judge")
+"""Why a message has no verdict; judge: the judge of unsure messages gave none."""
+
+JUDGE_THREADS_MAX: Final = 16
+JUDGE_WAITING_MAX: Final = 64
+"""Calls of the judge at a time, and those that wait; the supervisor gets what is more."""
+
+JUDGE_LIMIT_S: Final = 5.0
+"""How long a judge may take, unless it says itself: a user waits as long for an answer anyway."""
+
+JUDGED_MAX: Final = 4_096
+"""Answers of the judge that are kept: users press send again, and programs repeat."""
 
 _log = structlog.get_logger(__name__)
 
@@ -77,14 +89,15 @@ _log = structlog.get_logger(__name__)
 class TopicFigures:
     """What the metrics page shows of topic detection.
 
-    bound: below this sureness a message is unsure now; ask_share: the share that is wanted; both
-    None where no message was judged for a registry that asks. failures: by cause, since the start.
+    bound: below this sureness the last message was unsure; ask_share, right_wanted: what is wanted,
+    one of them. All None where no message was judged for a registry that asks. failures: by cause.
     is_ready: whether the registry in force is judged by all that the model can do; None: topics are
     off.
     """
 
     bound: float | None
     ask_share: float | None
+    right_wanted: float | None
     failures: Mapping[str, int]
     is_ready: bool | None = None
 
@@ -105,13 +118,15 @@ class TopicJudge:
         threads_max: int = THREADS_MAX,
         waiting_max: int = WAITING_MAX,
         failure_log_s: float = FAILURE_LOG_S,
+        load_judge: Callable[[], TopicModel] | None = None,
     ) -> None:
         """Load the model when a registry first wants one. clock_s: for the log's sake alone.
 
         limit_s: how long a verdict may take; it is then made in a worker thread, and validated.
         None: it is made at once, as by the model that ships. threads_max, waiting_max: calls of
         detectors at a time, and those that wait. failure_log_s: between two log lines of one cause,
-        and between two attempts to make a detector.
+        and between two attempts to make a detector. load_judge: loads what judges unsure messages
+        where a registry says when_unsure: judge.
         """
         self._load_model = load_model
         self._clock_s = clock_s
@@ -132,23 +147,46 @@ class TopicJudge:
         # Why a registry has no detector: the last attempt's.
         self._unmade: tuple[Registry, Exception] | None = None
         self._making: asyncio.Task[None] | None = None
-        # Of the registry that was asked last: the one in force.
-        self._bound: tuple[Registry, AskBound] | None = None
-        # The same for verdicts of a fallback, whose sureness means something else.
-        self._fallback_bound: tuple[Registry, AskBound] | None = None
+        self._counts = KeptCounts()
+        self._load_judge = load_judge
+        self._judge_threads = DetectorThreads(
+            threads_max=JUDGE_THREADS_MAX, waiting_max=JUDGE_WAITING_MAX
+        )
+        self._judge_model: TopicModel | None = None
+        self._judges: dict[int, TopicDetector] = {}
+        self._judged: OrderedDict[tuple[object, ...], TopicVerdict] = OrderedDict()
+        # The bound of the last judged message, and its registry.
+        self._bound: tuple[Registry, float] | None = None
+        # The setting with the counts of a registry and a model: a fallback's sureness is another.
+        self._names: dict[tuple[int, str], str] = {}
         self._made_s: float | None = None
         self._failures = dict.fromkeys(FAILURE_CAUSES, 0)
 
     @property
     def figures(self) -> TopicFigures:
         """What the metrics page shows."""
-        bound = self._bound
+        topics = self._bound[0].topics if self._bound is not None else None
+        wants_right = topics is not None and topics.right_wanted is not None
         return TopicFigures(
-            bound=None if bound is None else bound[1].value,
-            ask_share=None if bound is None else bound[0].topics.ask_share,
+            bound=None if self._bound is None else self._bound[1],
+            ask_share=None if topics is None or wants_right else topics.ask_share,
+            right_wanted=None if topics is None else topics.right_wanted,
             failures=dict(self._failures),
             is_ready=self._is_ready(),
         )
+
+    def keep_in(self, store: Store) -> None:
+        """Keep the counts that bounds follow in a store, from now on."""
+        self._counts = KeptCounts(store)
+
+    async def run(self) -> None:
+        """Write the counts at an interval, and when this is cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(FLUSH_S)
+                await self._counts.flush()
+        finally:
+            await self._counts.flush()
 
     def prepare(self, registry: Registry) -> None:
         """Make what a registry needs before its first message comes: it may take a while.
@@ -185,6 +223,9 @@ class TopicJudge:
             if not self._in_force or self._in_force[0] is not registry:
                 self._in_force = (registry, *self._in_force[:1])
             kept = {id(each) for each in self._in_force}
+            self._names = {key: name for key, name in self._names.items() if key[0] in kept}
+            self._judges = {key: judge for key, judge in self._judges.items() if key in kept}
+            self._judged.clear()
             self._detectors = {key: had for key, had in self._detectors.items() if key in kept}
         if self._unmade is not None and self._unmade[0] is not registry:
             self._unmade = None
@@ -192,6 +233,7 @@ class TopicJudge:
     async def close(self) -> None:
         """Let go of the threads and of an attempt under way; wait for no detector."""
         self._threads.close()
+        self._judge_threads.close()
         if self._making is not None:
             self._making.cancel()
             await asyncio.wait([self._making])
@@ -199,18 +241,19 @@ class TopicJudge:
         if close is not None and iscoroutinefunction(close):
             await close()
 
-    async def opinion(
+    async def opinion(  # noqa: PLR0917 - the session, and whose it is
         self,
         registry: Registry,
         asked: TopicInquiry,
         text: str,
         state: SessionState | None,
         fold: HistoryFold | None,
+        tenant: str = "",
     ) -> TopicOpinion | None:
         """Return the model's opinion of a message; None where there is nothing to ask.
 
-        fold: the session's latest turns; None = there are none. A detector that fails, or is late,
-        has an opinion that is_missing.
+        fold: the session's latest turns; None = there are none. tenant: whose messages the bound
+        follows. A detector that fails, or is late, has an opinion that is_missing.
         """
         question = self._question(registry, asked, text, state, fold)
         if question is None:
@@ -223,13 +266,13 @@ class TopicJudge:
         try:
             # A bundled model that would hold the loop for too long names its own limit.
             limit_s = self._limit_s or getattr(self._model, "limit_s", None)
-            judge = judge_requests if self._limit_s is None else _sound_verdict
             if remote is not None:
                 verdict = _sound(await remote.judge_remotely(question), question)
             elif limit_s is None:
-                verdict = judge_requests(detector, question)
+                verdict = detector.judge(question)
             else:
-                verdict = await self._threads.call(partial(judge, detector, question), limit_s)
+                judge = detector.judge if self._limit_s is None else _sound_by(detector)
+                verdict = await self._threads.call(partial(judge, question), limit_s)
         except TooLate:
             failed = self._missing("late")
         except ThreadsBusy:
@@ -237,15 +280,18 @@ class TopicJudge:
         except Exception as error:  # noqa: BLE001 - a model's bug must not end a chat
             failed = self._missing("error", error)
         else:
-            return self._opinion(registry, verdict)
+            opinion = await self._asking(registry, verdict, detector, self._version, tenant)
+            return await self._by_judge(registry, asked, question, opinion)
         if remote is None or remote.fallback is None:
             return failed
         try:
-            verdict = judge_requests(remote.fallback, question)
+            verdict = remote.fallback.judge(question)
         except Exception as error:  # noqa: BLE001 - as above
             return self._missing("error", error)
-        verdict = replace(verdict, model=remote.fallback_version)
-        return self._opinion(registry, verdict, is_fallback=True)
+        version = remote.fallback_version
+        verdict = replace(verdict, model=version)
+        opinion = await self._asking(registry, verdict, remote.fallback, version, tenant)
+        return await self._by_judge(registry, asked, question, opinion)
 
     def judge(
         self,
@@ -261,41 +307,101 @@ class TopicJudge:
             return None
         try:
             detector = self._known(registry) or self._make(registry)
-            return self._opinion(registry, _sound_verdict(detector, question))
+            return self._opinion(registry, _sound(detector.judge(question), question), 0.0)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in opinion()
             self._note_failure("error", as_exception(error))
             return None
 
-    def _running_bound(self, registry: Registry, *, is_fallback: bool) -> AskBound:
-        """Return the bound of a registry; another registry begins again."""
-        known = self._fallback_bound if is_fallback else self._bound
-        if known is None or known[0] is not registry:
-            known = registry, AskBound(registry.topics.ask_share)
-            if is_fallback:
-                self._fallback_bound = known
-            else:
-                self._bound = known
-        return known[1]
-
-    def _opinion(
-        self, registry: Registry, verdict: TopicVerdict, *, is_fallback: bool = False
+    async def _asking(
+        self,
+        registry: Registry,
+        verdict: TopicVerdict,
+        detector: TopicDetector,
+        version: str,
+        tenant: str,
     ) -> TopicOpinion:
+        """Return the opinion with the bound in force, and count it for the next one."""
+        topics = registry.topics
+        if not topics.asks_when_unsure:
+            return self._opinion(registry, verdict, 0.0)
+        name = self._names.get((id(registry), version))
+        if name is None:
+            name = self._names[id(registry), version] = setting_of(registry, version)
+        # Of the messages before this one: a message does not move its own bound.
+        counts = self._counts.known(tenant, name) or await self._counts.read(tenant, name)
+        bound = self._bound_of(counts, detector, registry)
+        opinion = self._opinion(registry, verdict, bound)
+        self._counts.note(tenant, name, opinion.sureness, _likeliest(opinion))
+        return opinion
+
+    async def _by_judge(
+        self,
+        registry: Registry,
+        asked: TopicInquiry,
+        question: TopicQuestion,
+        opinion: TopicOpinion,
+    ) -> TopicOpinion:
+        """Return the judge's opinion of an unsure message; the same one where it has none."""
+        is_for_judge = registry.topics.when_unsure is WhenUnsure.JUDGE and opinion.is_unsure
+        if self._load_judge is None or not is_for_judge or asked.is_turn_open:
+            return opinion
+        answer = question.recent[-1].agent_text if question.recent else ""
+        candidates = frozenset(question.candidate_ids)
+        key = (id(registry), question.text, answer, question.active_agent_id, candidates)
+        verdict = self._judged.get(key)
+        if verdict is None:
+            try:
+                judging = partial(self._judge_now, registry, question)
+                # The judge has the same limit of its own; this one holds for any.
+                limit_s = getattr(self._judge_model, "limit_s", None) or JUDGE_LIMIT_S
+                verdict = await self._judge_threads.call(judging, limit_s)
+            except Exception as error:  # noqa: BLE001 - the supervisor gets the message
+                self._note_failure("judge", error)
+                return opinion
+            self._judged[key] = verdict
+            if len(self._judged) > JUDGED_MAX:
+                self._judged.popitem(last=False)
+        return TopicOpinion(
+            tuple(verdict.ranked),
+            verdict.stay,
+            verdict.model or (self._judge_model.version if self._judge_model else ""),
+            new_uuid7(),
+            sureness=1.0,
+            bound=opinion.bound,
+        )
+
+    def _judge_now(self, registry: Registry, question: TopicQuestion) -> TopicVerdict:
+        """Ask the judge, in a thread."""
+        assert self._load_judge is not None
+        if self._judge_model is None:
+            self._judge_model = self._load_judge()
+        judge = self._judges.get(id(registry))
+        if judge is None:
+            judge = self._judges[id(registry)] = self._judge_model.for_registry(registry)
+        return _sound(judge.judge(question), question)
+
+    def _bound_of(self, counts: Counts, detector: TopicDetector, registry: Registry) -> float:
+        topics = registry.topics
+        bound = ask_bound(
+            counts,
+            Prior.of(detector),
+            ask_share=topics.ask_share,
+            right_wanted=topics.right_wanted,
+        )
+        self._bound = registry, bound
+        return bound
+
+    def _opinion(self, registry: Registry, verdict: TopicVerdict, bound: float) -> TopicOpinion:
         topics = registry.topics
         verdict = Calibration(topics.temperature, topics.stay_offset).applied(verdict)
-        sureness, bound = verdict.how_sure(), 0.0
-        if registry.topics.asks_when_unsure:
-            # Of the messages before this one: a message does not move its own bound.
-            running = self._running_bound(registry, is_fallback=is_fallback)
-            bound = running.value
-            running.note(sureness)
         return TopicOpinion(
             tuple(verdict.ranked),
             verdict.stay,
             verdict.model or self._version,
             new_uuid7(),
-            sureness=sureness,
+            sureness=verdict.how_sure(),
             bound=bound,
             second_request=verdict.second_request,
         )
@@ -394,6 +500,11 @@ class TopicJudge:
             self._failed_since[cause] = failures
             return
         self._failed_s[cause], self._failed_since[cause] = now_s, 0
+        if cause == "judge":
+            # Without a traceback: it may show what was sent, and the key.
+            said = f"{type(error).__name__}: {error}"
+            _log.warning("topic_judge_failed", failures=failures, error=said)
+            return
         _log.error(
             "topic_detection_failed",
             cause=cause,
@@ -466,12 +577,15 @@ def _recent(record: TurnRecord) -> RecentTurn:
     return turn
 
 
-def _sound_verdict(detector: TopicDetector, question: TopicQuestion) -> TopicVerdict:
-    """Ask a detector; return its verdict in plain numbers.
+def _likeliest(opinion: TopicOpinion) -> float:
+    """Return the probability of an opinion's likeliest option."""
+    ranked = [share for _, share in opinion.ranked]
+    return max(*ranked, opinion.stay, 1.0 - opinion.stay - sum(ranked), 0.0)
 
-    Raises VerdictUnsound; a number that is none would pass every threshold.
-    """
-    return _sound(detector.judge(question), question)
+
+def _sound_by(detector: TopicDetector) -> Callable[[TopicQuestion], TopicVerdict]:
+    """Return what asks a detector of others, and returns its verdict in plain numbers."""
+    return lambda question: _sound(detector.judge(question), question)
 
 
 def _sound(verdict: object, question: TopicQuestion) -> TopicVerdict:

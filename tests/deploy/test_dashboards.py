@@ -61,7 +61,9 @@ def page():
         log_lines_lost=0,
         calls_refused_unread=0,
         writes=WriteFigures(),
-        topics=TopicFigures(bound=0.1, ask_share=0.2, failures={"late": 1}, is_ready=True),
+        topics=TopicFigures(
+            bound=0.1, ask_share=0.2, right_wanted=0.95, failures={"late": 1}, is_ready=True
+        ),
         sign_in_keys_age_s=12.5,
         inbox=InboxFigures(
             workers=1, offers=2, redeliveries=1, leases_lost=1, abandoned=0, depth=3, oldest_s=0.5

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from agent_routing_topics.model import load_word_model
+from agent_routing_topics.default_model import load_word_model
 from routing_service.core.registry import Registry
 from routing_service.examples import EXAMPLES
 from routing_service.registry.file import RegistryFileError, load_registry
@@ -23,7 +23,7 @@ from routing_service.server.parts import Counts
 from routing_service.settings.rules import SettingsInvalid
 from routing_service.settings.settings import Settings
 from routing_service.topics import detector_plugin
-from routing_service.topics.detection import FAILURE_LOG_S, TopicJudge, _sound_verdict
+from routing_service.topics.detection import FAILURE_LOG_S, TopicJudge, _sound
 from routing_service.topics.detector_pool import DetectorThreads
 from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
 from tests.rpc.live_service import serving, went
@@ -476,7 +476,7 @@ def test_verdicts_of_the_model_that_ships_are_sound():
         others = frozenset(registry.agents) - {active_id, registry.home_agent_id}
         for text in ("hi", "I want my invoice and stock", *registry.agents["finance"].examples):
             asked = TopicQuestion(str(text), active_agent_id=active_id, candidate_ids=others)
-            assert _sound_verdict(detector, asked) == detector.judge(asked)
+            assert _sound(detector.judge(asked), asked) == detector.judge(asked)
 
 
 @pytest.fixture

@@ -113,11 +113,3 @@ async def test_newer_of_two_requests_decides_and_the_other_is_offered(tmp_path):
         accepted = await chat.say("", quick_reply_id=both.suggestion.suggestion_id)
         assert went(accepted.dispatch) == ("vat", "TOPIC_SWITCH")
         assert accepted.dispatch.text == text
-
-
-async def test_aside_is_not_a_second_request(tmp_path):
-    """What is said in passing is not for anybody."""
-    async with serving(tmp_path, registry(), model=ScriptedModel()) as running:
-        chat = running.chat()
-        one = await chat.say("#vat=0.6 maybe one day. #payroll when are wages paid")
-        assert not one.HasField("suggestion")
