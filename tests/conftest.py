@@ -98,7 +98,7 @@ LONG = (
     "tests/unit/storage/redis/",
     "tests/unit/test_packaging.py",
     "tests/unit/test_touched_files.py",
-    "tests/unit/topics/model/test_trained_model.py",
+    "tests/unit/topics/model/test_detector.py",
 )
 """What `make test` leaves to `make test-long`: processes that are killed, engines that fail, pages
 and changes that are tried out, public conversations, histories, clients in other languages."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from google.protobuf.descriptor import EnumDescriptor
@@ -80,7 +80,8 @@ class FirstDispatch:
 
     reason: as in the contract, without its prefix. owner: the message's true owner, the home
     agent if it has none; "" if the record does not show it. is_home: the supervisor has the
-    message, or a swarm's default agent, which hands it on.
+    message, or a swarm's default agent, which hands it on. active: the agent that had the
+    conversation, "" for none. trace: what topic detection said.
     """
 
     turn: int
@@ -88,6 +89,8 @@ class FirstDispatch:
     reason: str
     owner: str
     is_home: bool
+    active: str = ""
+    trace: pb.TopicTrace | None = field(default=None, compare=False)
 
 
 async def play_dialogue(
@@ -183,6 +186,8 @@ class _Player:
                     reason=reason.removeprefix("ROUTE_REASON_"),
                     owner="" if turn.uncertain else owner,
                     is_home=first.agent_id == self._stage.home_agent_id,
+                    active=self._active,
+                    trace=response.topic_trace,
                 )
             )
         held = await self._answer_offer(number, response, first, owner)

@@ -30,7 +30,7 @@ from agent_routing.v1 import (
     task_pb2,
     turn_pb2,
 )
-from agent_routing_topics.model import load_word_model
+from agent_routing_topics.default_model import load_word_model
 from routing_service.core import events as ev
 from routing_service.examples import EXAMPLES
 from routing_service.ids import new_uuid7

@@ -1,211 +1,149 @@
-"""How well a detector routes recorded dialogues, without a server.
+"""How well a registry routes recorded dialogues: by the calls of a server, in this process.
 
-Rule: the loop is closed: the active agent follows from the decisions before, as in a session, and
-never from the record alone.
+Rule: the server that plays decides by the code that serves users, with one bound for all dialogues
+in their order. The record says whose a message is, and the server never learns it beforehand.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Final
 
-from routing_service.topics.topic_detector import (
-    RECENT_TURNS_MAX,
-    RecentTurn,
-    TopicDetector,
-    TopicQuestion,
-    TopicVerdict,
-)
+import msgspec
+
+from routing_service.core.registry import Registry
+from routing_service.replay.choices import ReplayPolicy, SwitchMode
+from routing_service.replay.local_server import LocalServer
+from routing_service.replay.play import FirstDispatch, Stage, play_dialogue
+from routing_service.replay.recorded_dialogue import RecordedDialogue
+from routing_service.storage.open_store import open_store
+from routing_service.storage.store_format import settle_format
+from routing_service.topics.detection import TopicJudge
 
 SUPERVISOR: Final = ""
-"""Stands for the supervisor, wherever an agent may stand."""
+"""Stands for the home agent, wherever an agent may stand."""
 
-_SUPERVISOR_ID: Final = "(supervisor)"
-
-
-class Recorded(Protocol):
-    """A turn as it was recorded, see the replay. agent: the owner; None: the supervisor's."""
-
-    @property
-    def speaker(self) -> str:
-        """User or agent."""
-        ...
-
-    @property
-    def text(self) -> str:
-        """What was said."""
-        ...
-
-    @property
-    def agent(self) -> str | None:
-        """Its true owner."""
-        ...
-
-    @property
-    def requires_follow_up(self) -> bool:
-        """The agent asked something."""
-        ...
-
-    @property
-    def task_complete(self) -> bool:
-        """The agent said that it was done."""
-        ...
-
-    @property
-    def uncertain(self) -> bool:
-        """The record does not show the owner."""
-        ...
+UNSURE: Final = "TOPIC_UNSURE"
+"""Why Route gives a message to the supervisor that the detector was not sure of."""
 
 
-class Mends(enum.StrEnum):
+class DialogueFailed(Exception):
+    """A dialogue that could not be played to its end; the message names it and says why."""
+
+
+class Mends(enum.Enum):
     """What becomes of a message that went to an agent which does not own it."""
 
-    AGENT = "agent"
+    AGENT = SwitchMode.AGENT
     """That agent hands it to its owner."""
-    NOBODY = "nobody"
+    NOBODY = SwitchMode.STUCK
     """Nothing: that agent keeps the conversation and says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """When a verdict is acted on.
-
-    threshold: the probability from which the conversation goes to another agent; None: the
-    likeliest option has the message, and the other two bounds are not looked at. lock_threshold:
-    the same while the active agent waits for an answer; None: never then. first_threshold: the same
-    where nobody is active; None: the supervisor gets those. releases: an agent that says it is done
-    is no longer active.
-    """
-
-    threshold: float | None = 0.5
-    lock_threshold: float | None = 0.5
-    first_threshold: float | None = 0.5
-    releases: bool = False
-    mends: Mends = Mends.AGENT
-
-    def dispatch(self, question: TopicQuestion, verdict: TopicVerdict) -> str:
-        """Return who gets the message."""
-        agent_id, probability = verdict.ranked[0] if verdict.ranked else ("", 0.0)
-        if self.threshold is None:
-            none_of_them = 1.0 - verdict.stay - sum(share for _, share in verdict.ranked)
-            is_likeliest = probability > max(verdict.stay, none_of_them)
-            return agent_id if is_likeliest else question.active_agent_id
-        bound: float | None = self.threshold
-        if not question.active_agent_id:
-            bound = self.first_threshold
-        elif question.is_locked:
-            bound = self.lock_threshold
-        if agent_id and bound is not None and probability >= bound:
-            return agent_id
-        return question.active_agent_id
-
-
-@dataclass(slots=True)
-class Session:
-    """What a session would know, turn by turn."""
-
-    locale: str
-    candidate_ids: Collection[str]
-    releases: bool = False
-    active: str = SUPERVISOR
-    is_locked: bool = False
-    recent: list[RecentTurn] = field(default_factory=list)
-    earlier: list[str] = field(default_factory=list)
-
-    def question(self, text: str) -> TopicQuestion:
-        """Return what is asked of the detector when a message comes."""
-        return TopicQuestion(
-            text=text,
-            locale=self.locale,
-            active_agent_id=self.active,
-            is_locked=self.is_locked,
-            recent=tuple(self.recent[-RECENT_TURNS_MAX:]),
-            earlier_agent_ids=tuple(agent for agent in self.earlier if agent != self.active),
-            candidate_ids=self.candidate_ids,
-        )
-
-    def answered(self, user_text: str, agent_id: str, text: str, outcome: str) -> None:
-        """Note that an agent, or the supervisor, has answered."""
-        self.recent.append(RecentTurn(agent_id or _SUPERVISOR_ID, user_text, text, outcome))
-        del self.recent[:-RECENT_TURNS_MAX]
-        if agent_id:
-            if agent_id in self.earlier:
-                self.earlier.remove(agent_id)
-            self.earlier.append(agent_id)
-        self.active = SUPERVISOR if self.releases and outcome == "complete" else agent_id
-        self.is_locked = bool(self.active) and outcome == "follow_up"
-
-
-@dataclass(frozen=True, slots=True)
 class Judged:
-    """One user's message and what became of it.
+    """One user's message and what became of it. Agents by id, SUPERVISOR for the home agent.
 
-    owner: who should have it. is_no_agents: the record names no agent, so the message should stay
-    with the active one, or with SUPERVISOR where no agent is active.
+    active: who had the conversation. dispatched: who got the message first. likeliest: whom the
+    verdict names, before anything is asked; probability: of that, and sureness: how far ahead.
+    is_asked: the verdict was unsure, and the supervisor or a judge decided.
     """
 
     turn: int
-    question: TopicQuestion
-    verdict: TopicVerdict
-    dispatched: str
+    active: str
     owner: str
+    dispatched: str
+    likeliest: str
+    probability: float
+    sureness: float
+    is_asked: bool
     is_scored: bool
-    is_no_agents: bool = False
+    is_no_agents: bool
 
     @property
     def is_right(self) -> bool:
-        """Tell whether it went to its owner."""
-        return self.dispatched == self.owner
+        """Tell whether the likeliest option was right."""
+        return self.likeliest == self.owner
+
+    @property
+    def is_right_asking(self) -> bool:
+        """Tell whether it came to its owner at once, or was asked about."""
+        return self.is_asked or self.dispatched == self.owner
 
     @property
     def should_switch(self) -> bool:
         """Tell whether it is for another agent than the active one."""
-        return bool(self.question.active_agent_id) and self.owner != self.question.active_agent_id
+        return bool(self.active) and self.owner != self.active
 
     @property
     def switched(self) -> bool:
-        """Tell whether it was taken from the active agent."""
-        active = self.question.active_agent_id
-        return bool(active) and self.dispatched != active
+        """Tell whether the likeliest option takes it from the active agent."""
+        return bool(self.active) and self.likeliest != self.active
 
 
-def play(
-    turns: Sequence[Recorded],
-    detector: TopicDetector,
-    candidate_ids: Collection[str],
-    policy: Policy,
-    locale: str = "",
-) -> Iterator[Judged]:
-    """Play one record against a detector, and yield each user's message."""
-    session = Session(locale, candidate_ids, policy.releases)
-    said = ""
-    holder = owner = SUPERVISOR
-    for number, turn in enumerate(turns):
-        if turn.speaker == "user":
-            said, owner = turn.text, turn.agent or session.active
-            question = session.question(said)
-            verdict = detector.judge(question)
-            holder = policy.dispatch(question, verdict)
-            yield Judged(
-                number, question, verdict, holder, owner, not turn.uncertain, not turn.agent
-            )
-            if holder != owner and (policy.mends is Mends.AGENT or holder == SUPERVISOR):
-                holder = owner
-        else:
-            answerer = turn.agent or SUPERVISOR
-            if answerer != owner and policy.mends is Mends.AGENT:
-                holder = answerer
-            if holder == answerer:
-                session.answered(said, holder, turn.text, _outcome(turn))
-            else:
-                # Misled, it has nothing to say, and still waits if it did.
-                waits = session.is_locked and session.active == holder
-                session.answered(said, holder, "", "follow_up" if waits else "proceed")
+async def judged_messages(
+    dialogues: Iterable[RecordedDialogue],
+    registry: Registry,
+    judge: TopicJudge,
+    mends: Mends = Mends.AGENT,
+) -> AsyncIterator[list[Judged]]:
+    """Play dialogues one after the other; yield the user's messages of each. Raises DialogueFailed.
+
+    judge: prepared for the registry. What is no agent's belongs where it is.
+    """
+    stage = Stage(
+        policy=ReplayPolicy.STICKY,
+        switch=mends.value,
+        home_agent_id=registry.home_agent_id,
+        run_label="evaluate",
+    )
+    for dialogue in dialogues:
+        store = await open_store("memory:")
+        try:
+            await settle_format(store)
+            dispatches: list[FirstDispatch] = []
+            server = LocalServer(registry, judge, store)
+            _, error = await play_dialogue(_owned(dialogue), server, stage, dispatches)
+        finally:
+            await store.close()
+        if error:
+            raise DialogueFailed(f"{dialogue.dialogue_id}: {error}")
+        yield [_judged(each, dialogue, registry) for each in dispatches]
 
 
-def _outcome(turn: Recorded) -> str:
-    if turn.requires_follow_up:
-        return "follow_up"
-    return "complete" if turn.task_complete else "proceed"
+def _owned(dialogue: RecordedDialogue) -> RecordedDialogue:
+    """Return a dialogue in which what is no agent's belongs to the agent before."""
+    owner: str | None = None
+    turns = []
+    for turn in dialogue.turns:
+        owner = turn.agent or owner
+        turns.append(msgspec.structs.replace(turn, agent=owner))
+    return msgspec.structs.replace(dialogue, turns=turns)
+
+
+def _judged(first: FirstDispatch, dialogue: RecordedDialogue, registry: Registry) -> Judged:
+    home, turn, trace = registry.home_agent_id, dialogue.turns[first.turn], first.trace
+    dispatched = SUPERVISOR if first.agent_id == home else first.agent_id
+    owner = SUPERVISOR if first.owner == home else first.owner
+    likeliest, probability, sureness = dispatched, 1.0, 1.0
+    if trace is not None and trace.model:
+        options = {each.agent_id: each.confidence for each in trace.candidates}
+        none = max(0.0, 1.0 - trace.stay - sum(options.values()))
+        # What is for none of them stays where it is.
+        options[first.active] = max(trace.stay, none)
+        likeliest = max(options, key=options.__getitem__)
+        probability, sureness = options[likeliest], trace.sureness
+    return Judged(
+        turn=first.turn,
+        active=first.active,
+        owner=owner,
+        dispatched=dispatched,
+        likeliest=likeliest,
+        probability=min(1.0, probability),
+        sureness=sureness,
+        is_asked=first.reason == UNSURE,
+        is_scored=bool(first.owner),
+        is_no_agents=not turn.agent,
+    )

@@ -9,7 +9,7 @@ import pytest
 
 from agent_routing_topics.commands.topic_figures import calibration_error, share
 from agent_routing_topics.commands.topic_outcomes import Outcome, right_at_asked
-from agent_routing_topics.model.trained_model import TrainedModel
+from agent_routing_topics.default_model import TopicModel
 from routing_service.cli.app import app
 from routing_service.examples import EXAMPLES
 from routing_service.replay.figures import Calibration
@@ -190,9 +190,9 @@ def test_evaluate_asks_every_example_word_for_word(run, folder):
 
 def test_evaluate_tells_agents_of_the_training_from_others(run, folder, monkeypatch):
     """Accuracy on agents from the training says little about other agents."""
-    trained = TrainedModel.has_seen
+    trained = TopicModel.has_seen
     monkeypatch.setattr(
-        TrainedModel,
+        TopicModel,
         "has_seen",
         lambda self, corpus, agent: (
             trained(self, "star", "hotel") and (corpus, agent) == ("made", "hotels")

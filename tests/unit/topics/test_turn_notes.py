@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent_routing_topics.model import load_word_model, turn_reading
+from agent_routing_topics.default_model import load_word_model
+from agent_routing_topics.model import option_rows
 from routing_service.core import events as ev
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import Agent, AgentKind, Registry
@@ -58,13 +59,13 @@ def fold() -> HistoryFold:
 def readings(monkeypatch) -> list[RecentTurn]:
     """The turns whose text was read, in order."""
     found: list[RecentTurn] = []
-    read = turn_reading.TurnReading
+    read = option_rows._read_turn
 
-    def counted(turn: RecentTurn) -> turn_reading.TurnReading:
+    def counted(turn: RecentTurn) -> option_rows.TurnReading:
         found.append(turn)
         return read(turn)
 
-    monkeypatch.setattr(turn_reading, "TurnReading", counted)
+    monkeypatch.setattr(option_rows, "_read_turn", counted)
     return found
 
 

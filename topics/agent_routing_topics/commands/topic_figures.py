@@ -66,16 +66,15 @@ class Marks:
         counts.scored += 1
         counts.right += judged.is_right
         counts.unsupervised += bool(judged.dispatched)
-        active = judged.question.active_agent_id
         counts.switches += judged.switched
         counts.right_switches += judged.switched and judged.is_right
         counts.due_switches += judged.should_switch and bool(judged.owner)
-        counts.false_switches += judged.switched and judged.owner == active
-        counts.calibration += _came_true(judged)
+        counts.false_switches += judged.switched and judged.owner == judged.active
+        counts.calibration += Calibration.of(judged.probability, is_right=judged.is_right)
 
     def take_alone(self, dialogue: int, judged: Judged) -> None:
         """Count one message of the run in which wrong dispatches are not corrected."""
-        if judged.is_scored and judged.dispatched and not judged.is_right:
+        if judged.is_scored and judged.dispatched not in ("", judged.owner):
             self._of(dialogue).stuck += 1
 
     def figures(self) -> dict[str, Measured]:
@@ -161,16 +160,3 @@ def calibration_error(found: Sequence[Calibration]) -> Measured:
         squares += (gap - value * sum(each.counts)) ** 2
     reach = _Z_95 * sqrt(squares * len(found) / max(1, len(found) - 1)) / total
     return Measured(value, max(0.0, value - reach), min(1.0, value + reach), total)
-
-
-def _came_true(judged: Judged) -> Calibration:
-    """Return whether the most likely of agents, staying and the supervisor was right."""
-    verdict = judged.verdict
-    likeliest = [(probability, agent_id) for agent_id, probability in verdict.ranked]
-    said = sum(probability for probability, _ in likeliest) + verdict.stay
-    active = judged.question.active_agent_id
-    likeliest.append((verdict.stay, active))
-    # What is for none of them stays where it is.
-    likeliest.append((max(0.0, 1 - said), active))
-    probability, agent_id = max(likeliest, key=lambda each: each[0])
-    return Calibration.of(min(1.0, probability), is_right=agent_id == judged.owner)

@@ -5,25 +5,17 @@ Rule: every figure is over scored messages in file order, so that two runs compa
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agent_routing_topics.evaluation import Judged, Policy, play
+from agent_routing_topics.evaluation import Judged
 from agent_routing_topics.model.words import split
 from routing_service.core.registry import Registry
-from routing_service.replay.recorded_dialogue import RecordedDialogue
-from routing_service.topics.topic_detector import TopicDetector, TopicQuestion, TopicVerdict
+from routing_service.replay.recorded_dialogue import RecordedDialogue, RecordedTurn
 
 ASKED_PERCENT: Final = (0, 10, 20, 30, 40)
 """Shares of messages that go to the supervisor, the least sure first."""
-
-ASK_SHARE: Final = 0.2
-"""The share of messages that a service is to ask about, unless its registry says another one."""
-
-_SEEN_BEFORE_BOUND: Final = 20
-"""Messages whose sureness a running bound knows before it asks about any."""
 
 VERBATIM_WORDS_MIN: Final = 3
 """Shorter examples may be an answer to any agent."""
@@ -34,7 +26,10 @@ HISTORIES_EACH: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One scored message. changes: it is for another agent than the active one."""
+    """One scored message. changes: it is for another agent than the active one.
+
+    is_right_asking: with what is asked about, as the service does.
+    """
 
     sureness: float
     is_right: bool
@@ -42,6 +37,8 @@ class Outcome:
     changes: bool
     is_false_switch: bool
     language: str
+    is_asked: bool = False
+    is_right_asking: bool = False
 
 
 class Outcomes:
@@ -59,12 +56,14 @@ class Outcomes:
             return
         self._all.append(
             Outcome(
-                sureness=judged.verdict.how_sure(),
+                sureness=judged.sureness,
                 is_right=judged.is_right,
-                is_first=not judged.question.active_agent_id,
+                is_first=not judged.active,
                 changes=judged.should_switch,
-                is_false_switch=judged.switched and judged.owner == judged.question.active_agent_id,
+                is_false_switch=judged.switched and judged.owner == judged.active,
                 language=language,
+                is_asked=judged.is_asked,
+                is_right_asking=judged.is_right_asking,
             )
         )
 
@@ -87,7 +86,6 @@ class Outcomes:
     def as_dict(self) -> dict[str, object]:
         """Return the figures by name, each from 0 to 1; None where there is nothing to count."""
         said = self._all
-        asked = _asked_in_turn([one.sureness for one in said])
         told: dict[str, object] = {
             "messages": len(said),
             "right": _share(one.is_right for one in said),
@@ -97,10 +95,8 @@ class Outcomes:
             "right_at_asked": {
                 str(percent): right_at_asked(said, percent / 100) for percent in ASKED_PERCENT
             },
-            "asked_share": _share(asked),
-            "right_while_asking": _share(
-                one.is_right or is_asked for one, is_asked in zip(said, asked, strict=True)
-            ),
+            "asked_share": _share(one.is_asked for one in said),
+            "right_while_asking": _share(one.is_right_asking for one in said),
         }
         if self.verbatim_asked:
             told["verbatim"] = round(self.verbatim_right / self.verbatim_asked, 6)
@@ -116,51 +112,34 @@ def right_at_asked(said: Sequence[Outcome], share: float) -> float | None:
     return round(rights / len(said), 6) if said else None
 
 
-def _asked_in_turn(sureness: Sequence[float]) -> list[bool]:
-    """Return which messages a service asks about whose bound follows those before them.
-
-    Its bound is the sureness that ASK_SHARE of the messages so far were below.
-    """
-    asked: list[bool] = []
-    before: list[float] = []
-    for number, value in enumerate(sureness):
-        is_known = number >= _SEEN_BEFORE_BOUND
-        asked.append(is_known and value < before[int(ASK_SHARE * number)])
-        insort(before, value)
-    return asked
-
-
 def _share(found: Iterable[bool]) -> float | None:
     values = list(found)
     return round(sum(values) / len(values), 6) if values else None
 
 
-def verbatim_of(
-    registry: Registry,
-    dialogues: Sequence[RecordedDialogue],
-    detector: TopicDetector,
-    policy: Policy,
-) -> Iterator[bool]:
-    """Ask every example that is one agent's alone, word for word, and yield whether it goes there.
+def verbatim_dialogues(
+    registry: Registry, dialogues: Sequence[RecordedDialogue]
+) -> Iterator[RecordedDialogue]:
+    """Yield, for every example that is one agent's alone, dialogues that end with it word for word.
 
-    With no history, and with histories of the dialogues in which another agent is active: as many
-    of them as there are take turns.
+    One has nothing else; the others begin as some of the dialogues do, with another agent.
     """
-    candidates = frozenset(agent.agent_id for agent in registry.specialists if agent.enabled)
-    states = [
-        judged.question
+    begun = [
+        (dialogue, dialogue.turns[:2])
         for dialogue in dialogues
-        for judged in play(dialogue.turns, _Staying(), candidates, Policy(), dialogue.language)
-        if judged.question.active_agent_id
+        if [turn.speaker for turn in dialogue.turns[:2]] == ["user", "agent"]
+        and dialogue.turns[0].agent
     ]
     for at, (text, owner) in enumerate(own_examples(registry)):
-        others = [state for state in states if state.active_agent_id != owner]
-        asked = [TopicQuestion(text=text, candidate_ids=candidates)]
+        said = RecordedTurn("user", text, owner)
+        language = registry.default_locale
+        yield RecordedDialogue(f"example-{at}", [said], language=language)
+        others = [each for each in begun if each[1][1].agent != owner]
         for turn in range(min(len(others), HISTORIES_EACH - 1)):
-            state = others[(at * 7 + turn * 31) % len(others)]
-            asked.append(_with_text(state, text))
-        for question in asked:
-            yield policy.dispatch(question, detector.judge(question)) == owner
+            dialogue, before = others[(at * 7 + turn * 31) % len(others)]
+            yield RecordedDialogue(
+                f"example-{at}-{turn}", [*before, said], language=dialogue.language
+            )
 
 
 def own_examples(registry: Registry) -> list[tuple[str, str]]:
@@ -176,23 +155,3 @@ def own_examples(registry: Registry) -> list[tuple[str, str]]:
         if len(held) == 1 and len(words) >= VERBATIM_WORDS_MIN
         for owner, text in held.items()
     ]
-
-
-class _Staying:
-    """Leaves every message where it is."""
-
-    def judge(self, question: TopicQuestion) -> TopicVerdict:
-        """Stay."""
-        return TopicVerdict(stay=1.0 if question.active_agent_id else 0.0)
-
-
-def _with_text(state: TopicQuestion, text: str) -> TopicQuestion:
-    return TopicQuestion(
-        text=text,
-        locale=state.locale,
-        active_agent_id=state.active_agent_id,
-        is_locked=state.is_locked,
-        recent=state.recent,
-        earlier_agent_ids=state.earlier_agent_ids,
-        candidate_ids=state.candidate_ids,
-    )

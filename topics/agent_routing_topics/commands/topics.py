@@ -22,7 +22,7 @@ from routing_service.cli.options import (
 )
 
 EVALUATE_EPILOG: Final = """\b
-Plays dialogues against the bundled model, without a server; for their form see
+Plays dialogues as a server would, in this process; for their form see
 agent-routing replay --help. The figures count the messages whose owner is
 recorded; ranges are 95 % intervals that allow for turns of one dialogue being
 alike. Wrong dispatches are corrected at once, as if the agent had handed over;
@@ -32,8 +32,9 @@ agent should stay where it is.
 
 \b
 "Asked" are the least sure messages, which count as right: the supervisor has
-them. "Verbatim" are the examples that only one agent has, asked word for word
-with and without a history. With --corpus-agents and no --corpus, each file is
+them. With --judge, they count as the judge has them. "Verbatim" are the
+examples that only one agent has, asked word for word with and without a
+history. With --corpus-agents and no --corpus, each file is
 played against the corpus of its name, and all of them are added up.
 
 \b
@@ -158,6 +159,37 @@ def evaluate(
             help="The same while an agent waits for an answer. Default: --threshold.",
         ),
     ] = None,
+    ask_share: Annotated[
+        float | None,
+        typer.Option(
+            "--ask-share",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            show_default=False,
+            help="The share of messages to ask about. Default: the registry's, or 0.2.",
+        ),
+    ] = None,
+    right_wanted: Annotated[
+        float | None,
+        typer.Option(
+            "--right-wanted",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            show_default=False,
+            help="Ask until this share is expected to be right. Default: the registry's.",
+        ),
+    ] = None,
+    judge: Annotated[
+        str,
+        typer.Option(
+            "--judge",
+            metavar="NAME",
+            show_default=False,
+            help="Judges unsure messages, as the setting topic_judge.",
+        ),
+    ] = "",
     limit: Annotated[
         int | None,
         typer.Option(
@@ -177,6 +209,9 @@ def evaluate(
             descriptions_only=descriptions_only,
             threshold=threshold,
             lock_threshold=threshold if lock_threshold is None else lock_threshold,
+            ask_share=ask_share,
+            right_wanted=right_wanted,
+            judge=judge,
             limit=limit,
         ),
         as_json=as_json,

@@ -5,9 +5,10 @@ Its rule: stdout has only the figures, and never the text of a message.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -26,14 +27,14 @@ from agent_routing_topics.backtest import (
     outlook,
 )
 from agent_routing_topics.commands.topic_figures import Marks, Measured
-from agent_routing_topics.commands.topic_outcomes import ASKED_PERCENT, Outcomes, verbatim_of
-from agent_routing_topics.default_model import load_default_model
-from agent_routing_topics.evaluation import Judged, Mends, Policy, play
-from agent_routing_topics.model import load_word_model
+from agent_routing_topics.commands.topic_outcomes import ASKED_PERCENT, Outcomes, verbatim_dialogues
+from agent_routing_topics.default_model import load_default_model, load_word_model
+from agent_routing_topics.evaluation import DialogueFailed, Judged, Mends, judged_messages
 from routing_service.cli.failure import EXIT_FAILED, EXIT_USAGE, CommandFailed
 from routing_service.cli.screen import console
 from routing_service.cli.store_call import run_on_store
 from routing_service.core.registry import Registry, Topics
+from routing_service.core.vocabulary import WhenUnsure
 from routing_service.registry.file import RegistryFileError, load_registry, parse_registry
 from routing_service.replay.choices import ReplayPolicy, SwitchMode
 from routing_service.replay.corpus_registry import (
@@ -48,11 +49,11 @@ from routing_service.replay.dialogue_files import (
     read_dialogues,
 )
 from routing_service.replay.recorded_dialogue import RecordedDialogue
-from routing_service.rpc.remote_judge import load_detector
+from routing_service.rpc.remote_judge import load_detector, load_judge
 from routing_service.storage.open_store import open_store_to_read
 from routing_service.topics.detection import TopicJudge
 from routing_service.topics.detector_plugin import DetectorUnavailable
-from routing_service.topics.topic_detector import TopicDetector, TopicModel
+from routing_service.topics.topic_detector import TopicModel
 
 WORDS: Final = "words"
 AGENTS_FILE: Final = "agents.json"
@@ -72,7 +73,39 @@ class EvaluateOptions:
     descriptions_only: bool
     threshold: float | None
     lock_threshold: float | None
+    ask_share: float | None
+    right_wanted: float | None
+    judge: str
     limit: int | None
+
+    def topics_of(self, registry: Registry) -> Topics:
+        """Return the topics to play a registry with: its own, or what the options say.
+
+        Without a threshold the likeliest agent gets a message, and the supervisor unsure ones.
+        """
+        own = registry.topics
+        asks = self.ask_share is None and self.right_wanted is None
+        if own.mode == "auto" and asks and self.threshold is None and not self.judge:
+            return own
+        when_unsure = WhenUnsure.SUGGEST if registry.is_swarm else WhenUnsure.SUPERVISOR
+        if self.judge:
+            when_unsure = WhenUnsure.JUDGE
+        elif self.threshold is not None and asks:
+            when_unsure = WhenUnsure.STAY
+        threshold = 0.0 if self.threshold is None else self.threshold
+        lock_threshold = threshold if self.lock_threshold is None else self.lock_threshold
+        return Topics(
+            mode="auto",
+            threshold=threshold,
+            lock_threshold=lock_threshold,
+            first_message="auto",
+            when_unsure=when_unsure,
+            keeps_open_turns=True,
+            ask_share=own.ask_share if self.ask_share is None else self.ask_share,
+            right_wanted=self.right_wanted,
+            temperature=own.temperature,
+            stay_offset=own.stay_offset,
+        )
 
 
 def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
@@ -89,13 +122,10 @@ def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
         check_files(asked.files)
         model = model_of(asked.detector)
         played = _Played(model, asked)
-        for files, corpus, registry in registries:
-            detector = model.for_registry(registry)
-            dialogues = played.play_all(files, corpus, detector, registry)
-            played.play_verbatim(corpus, dialogues, detector, registry)
+        asyncio.run(played.play_registries(registries))
     except (CorpusAgentsInvalid, DialogueFileUnreadable) as error:
         raise CommandFailed(str(error), exit_code=EXIT_USAGE) from error
-    except RegistryFileError as error:
+    except (RegistryFileError, DialogueFailed) as error:
         raise CommandFailed(str(error)) from error
     told = played.as_dict()
     if as_json:
@@ -104,6 +134,11 @@ def run_evaluate(asked: EvaluateOptions, *, as_json: bool) -> None:
         _print_evaluation(told, played)
     if played.bad_lines:
         raise typer.Exit(EXIT_FAILED)
+
+
+def judge_of(model: TopicModel, judge: str) -> TopicJudge:
+    """Return what a server asks, for one registry. judge: of unsure messages; "" = none."""
+    return TopicJudge(lambda: model, load_judge=(lambda: load_judge(judge)) if judge else None)
 
 
 def model_of(name: str) -> TopicModel:
@@ -138,7 +173,8 @@ def _registries_of(asked: EvaluateOptions) -> Iterator[tuple[tuple[str, ...], st
             ((file,), name, _corpus_registry(asked.corpus_agents, name)) for file, name in names
         ]
     for files, corpus, registry in found:
-        yield files, corpus, _without_examples(registry) if asked.descriptions_only else registry
+        played = _without_examples(registry) if asked.descriptions_only else registry
+        yield files, corpus, replace(played, topics=asked.topics_of(registry))
 
 
 def _corpus_registry(path: str, corpus: str) -> Registry:
@@ -163,10 +199,23 @@ class _Played:
         self.by_agent: dict[str, Marks] = {}
         self.outcomes_of: dict[str, Outcomes] = {}
 
-    def play_all(
-        self, files: tuple[str, ...], corpus: str, detector: TopicDetector, registry: Registry
-    ) -> list[RecordedDialogue]:
-        """Play the dialogues of files; return them. A bad line is printed and counted."""
+    async def play_registries(
+        self, registries: Iterable[tuple[tuple[str, ...], str, Registry]]
+    ) -> None:
+        """Play the files of each registry. Raises DialogueFailed."""
+        for files, corpus, registry in registries:
+            judge = judge_of(self._model, self._asked.judge)
+            judge.prepare(registry)
+            judge.in_force(registry)
+            try:
+                dialogues = self._dialogues_of(files, registry)
+                await self._play(corpus, dialogues, registry, judge)
+                await self._play_verbatim(corpus, dialogues, registry, judge)
+            finally:
+                await judge.close()
+
+    def _dialogues_of(self, files: tuple[str, ...], registry: Registry) -> list[RecordedDialogue]:
+        """Return the dialogues of files. A bad line is printed and counted."""
         limit = self._asked.limit
         dialogues: list[RecordedDialogue] = []
         for found in read_dialogues(files):
@@ -180,28 +229,27 @@ class _Played:
                 )
                 if not unknown:
                     dialogues.append(found.dialogue)
-                    self._number += 1
-                    name = corpus or found.dialogue.corpus or "dialogues"
-                    self._play(name, found.dialogue, detector, registry)
             if problem:
                 self.bad_lines += 1
                 if self.bad_lines <= COMPLAINTS_MAX:
                     typer.echo(f"error: {problem}", err=True)
         return dialogues
 
-    def play_verbatim(
+    async def _play_verbatim(
         self,
         corpus: str,
         dialogues: list[RecordedDialogue],
-        detector: TopicDetector,
         registry: Registry,
+        judge: TopicJudge,
     ) -> None:
-        """Ask each example of one agent alone, with no history and with some of the dialogues."""
+        """Send each example of one agent alone, with nothing before it and with some dialogues."""
         names = {corpus} if corpus else {one.corpus or "dialogues" for one in dialogues}
         held = [self.outcomes, *(self.outcomes_of[name] for name in sorted(names)[:1])]
-        for is_right in verbatim_of(registry, dialogues, detector, self._policy()):
+        async for played in judged_messages(
+            verbatim_dialogues(registry, dialogues), registry, judge
+        ):
             for outcomes in held:
-                outcomes.take_verbatim(is_right=is_right)
+                outcomes.take_verbatim(is_right=played[-1].dispatched == played[-1].owner)
 
     def as_dict(self) -> dict[str, object]:
         """Return all figures by name."""
@@ -228,29 +276,33 @@ class _Played:
             "agents": {name: marks.as_dict() for name, marks in sorted(self.by_agent.items())},
         }
 
-    def _policy(self, mends: Mends = Mends.AGENT) -> Policy:
-        asked = self._asked
-        return Policy(asked.threshold, asked.lock_threshold, asked.threshold, mends=mends)
-
-    def _play(
+    async def _play(
         self,
         corpus: str,
-        dialogue: RecordedDialogue,
-        detector: TopicDetector,
+        dialogues: list[RecordedDialogue],
         registry: Registry,
+        judge: TopicJudge,
     ) -> None:
-        """Play a dialogue twice: with wrong dispatches corrected, and without for stuck users."""
-        candidates = frozenset(agent.agent_id for agent in registry.specialists if agent.enabled)
-        locale = dialogue.language or registry.default_locale
-        for judged in play(dialogue.turns, detector, candidates, self._policy(), locale):
-            for marks in self._marks(corpus, judged, registry):
-                marks.take(self._number, judged)
-            self.outcomes_of.setdefault(corpus, Outcomes()).take(judged, locale)
-            self.outcomes.take(judged, locale)
-        left_alone = self._policy(Mends.NOBODY)
-        for judged in play(dialogue.turns, detector, candidates, left_alone, locale):
-            for marks in self._marks(corpus, judged, registry):
-                marks.take_alone(self._number, judged)
+        """Play dialogues twice: with wrong dispatches corrected, and without for stuck users."""
+        first = self._number + 1
+        for mends in Mends:
+            self._number = first - 1
+            at = 0
+            async for played in judged_messages(dialogues, registry, judge, mends):
+                self._number += 1
+                dialogue = dialogues[at]
+                at += 1
+                name = corpus or dialogue.corpus or "dialogues"
+                locale = dialogue.language or registry.default_locale
+                for judged in played:
+                    for marks in self._marks(name, judged, registry):
+                        if mends is Mends.NOBODY:
+                            marks.take_alone(self._number, judged)
+                        else:
+                            marks.take(self._number, judged)
+                    if mends is Mends.AGENT:
+                        self.outcomes_of.setdefault(name, Outcomes()).take(judged, locale)
+                        self.outcomes.take(judged, locale)
 
     def _marks(self, corpus: str, judged: Judged, registry: Registry) -> tuple[Marks, ...]:
         """Return the counts that a message belongs to: of its corpus, group and agent."""
@@ -331,6 +383,10 @@ def _print_outcomes(out: Console, played: _Played) -> None:
     table.add_row("messages", *(f"{figures['messages']:,}" for figures in columns.values()))
     for key, label in _SHOWN_OUTCOMES.items():
         table.add_row(label, *(_figure(figures.get(key)) for figures in columns.values()))
+    shares = [_figure(figures["asked_share"]) for figures in columns.values()]
+    table.add_row("asked about", *shares)
+    rights = [_figure(figures["right_while_asking"]) for figures in columns.values()]
+    table.add_row("right with what is asked", *rights)
     for percent in ASKED_PERCENT[1:]:
         asked = [_figure(figures["right_at_asked"], str(percent)) for figures in columns.values()]
         table.add_row(f"right if {percent} % are asked", *asked)

@@ -1,176 +1,111 @@
-"""The trained parameters in a file: its form and its checks.
+"""The numbers that were learned, and the check of their file.
 
-Rule: a file of another form, or made for other features than this code has, is refused. Its
-verdicts would look like any other.
+Rule: a file that is damaged or of another form is refused whole, with what is wrong.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from importlib.resources import files
-from itertools import pairwise
 from typing import Final
 
 import msgspec
 
-from agent_routing_topics.model.agent_index import FIT_WEIGHTS
-from agent_routing_topics.model.choice_features import CHOICE_FEATURES
-from agent_routing_topics.model.dialogue_features import TARGET_FEATURES
-from agent_routing_topics.model.word_knowledge import SenseGroup
+from agent_routing_topics.model.forest import Tree
+from agent_routing_topics.model.option_rows import MEANING_FEATURES, WORD_FEATURES
 
-FORMAT: Final = 3
-TREE_DEPTH_MAX: Final = 32
-"""Levels of a tree, its leaves among them: those that are learned have eight. Python compiles no
-expression of more than some two hundred."""
-_FILE: Final = "parameters.json"
-_SHARE_ALIKE: Final = "sgd"
-"""The folder of what is made of share-alike data: under its own licence, and removed as one."""
+FORMAT: Final = 4
+FILE: Final = "parameters.json"
+BINS: Final = 20
+PAIR: Final = 3 * 512 + 1
 
 
 class ParametersInvalid(Exception):
     """A file of parameters that cannot be used; the message says why."""
 
 
-class Tree(msgspec.Struct, frozen=True):
-    """A decision tree as lists, one entry a node. The first node is the root.
+class Prior(msgspec.Struct, frozen=True):
+    """How sure verdicts are in conversations of registries that did not train.
 
-    feature: what is compared, -1 at a leaf. bound: up to it the way goes left; at a leaf, its
-    value. left, right: where the way goes on, always further down the lists.
+    shares: of messages, by bin of sureness; right: the share of each bin that is right.
     """
 
-    feature: tuple[int, ...]
-    bound: tuple[float, ...]
-    left: tuple[int, ...]
-    right: tuple[int, ...]
+    shares: tuple[float, ...]
+    right: tuple[float, ...]
+
+
+EXAMPLES_MANY: Final = 12.0
+"""Examples an agent, in the mean, from which on the second prior holds."""
 
 
 class Forest(msgspec.Struct, frozen=True):
-    """Trees whose leaves add up to an option's score. features: named, in order."""
+    """Trees over named numbers.
+
+    temperatures: what scores are divided by, at first messages, soon after a change, and later.
+    priors: of verdicts for registries with few examples, and with EXAMPLES_MANY an agent or more.
+    """
 
     features: tuple[str, ...]
     trees: tuple[Tree, ...]
+    temperatures: tuple[float, float, float]
+    priors: tuple[Prior, Prior]
 
 
-class Temperatures(msgspec.Struct, frozen=True):
-    """What scores are divided by, so that the probabilities mean what they say.
+class Parameters(msgspec.Struct, frozen=True):
+    """All that was learned. shares: of messages at large, by stem. encoder: names the weights.
 
-    Of openings and of later messages; each where agents have few examples in the mean, some, and
-    many. bounds: the means from which on there are some, and many.
-    """
-
-    bounds: tuple[float, float]
-    opening: tuple[float, float, float]
-    later: tuple[float, float, float]
-
-    def of(self, examples_mean: float, *, is_opening: bool) -> float:
-        """Return the temperature of a message. examples_mean: of the options' agents."""
-        place = sum(examples_mean >= bound for bound in self.bounds)
-        return (self.opening if is_opening else self.later)[place]
-
-
-class Parameters(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything that was learned. words: how much each word tells.
-
-    trained_on: the corpora. agents: those of theirs that training had, as corpus:id; none named:
-    all of them. manner, manner_asked: by phrase of a message, and of the end of the answer before
-    it, how much it speaks for staying.
+    goes_on: by token; goes_on_meaning: of pair_of(). trained_on: names of corpora.
     """
 
     format: int
     version: str
     trained_on: tuple[str, ...]
-    fit: dict[str, float]
-    target: dict[str, float]
-    choice: Forest
-    temperatures: Temperatures
-    manner: dict[str, float]
-    manner_asked: dict[str, float]
-    words: dict[str, float]
-    groups: tuple[SenseGroup, ...]
-    agents: tuple[str, ...] = ()
+    encoder: str
+    shares: dict[str, float]
+    goes_on: dict[str, float]
+    goes_on_meaning: tuple[float, ...]
+    words: Forest
+    meaning: Forest
 
 
-def shipped_parameters() -> bytes:
-    """Return the file that messages are judged by.
-
-    The share-alike one, which has learned most, where it is there; else the permissive one.
-    """
-    share_alike = files(__package__).joinpath(_SHARE_ALIKE, _FILE)
-    return share_alike.read_bytes() if share_alike.is_file() else permissive_parameters()
-
-
-def permissive_parameters() -> bytes:
-    """Return the file that nothing share-alike went into."""
-    return files(__package__).joinpath(_FILE).read_bytes()
+def shipped_parameters() -> Parameters:
+    """Read the file that ships. Raises ParametersInvalid."""
+    return parse_parameters(files(__package__).joinpath(FILE).read_bytes())
 
 
 def parse_parameters(content: bytes) -> Parameters:
-    """Read a file of parameters. Raises ParametersInvalid."""
+    """Read and check parameters. Raises ParametersInvalid."""
     try:
-        parameters = msgspec.json.decode(content, type=Parameters)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ParametersInvalid(f"no topic parameters: {error}; make topics writes them") from None
-    if parameters.format != FORMAT:
+        found = msgspec.json.decode(content, type=Parameters)
+    except msgspec.DecodeError as error:
+        raise ParametersInvalid(f"the topic model's parameters are damaged: {error}") from error
+    if found.format != FORMAT:
         raise ParametersInvalid(
-            f"topic parameters of format {parameters.format}; this release reads format {FORMAT}: "
-            "make topics writes it"
+            f"the parameters of the topic model have format {found.format}, this release reads "
+            f"{FORMAT}; install agent-routing-topics again"
         )
-    for name, there, wanted in (
-        ("fit", tuple(parameters.fit), FIT_WEIGHTS),
-        ("target", tuple(parameters.target), TARGET_FEATURES),
-        ("choice", parameters.choice.features, CHOICE_FEATURES),
+    for name, forest, features in (
+        ("words", found.words, WORD_FEATURES),
+        ("meaning", found.meaning, MEANING_FEATURES),
     ):
-        if there != wanted:
-            raise ParametersInvalid(
-                f"topic parameters whose {name} features are not this release's; "
-                "make topics trains them anew"
-            )
-    check_choice(parameters.choice, parameters.temperatures)
-    for group in parameters.groups:
-        _check_group(group)
-    return parameters
+        if forest.features != features:
+            raise ParametersInvalid(f"the {name} trees are of other features")
+        if not all(tree.is_sound(len(features)) for tree in forest.trees):
+            raise ParametersInvalid(f"a tree of {name} is damaged")
+        for prior in forest.priors:
+            if len(prior.shares) != BINS or len(prior.right) != BINS:
+                raise ParametersInvalid(f"a prior of {name} has not {BINS} bins")
+    numbers = [*found.goes_on_meaning, *found.goes_on.values(), *found.shares.values()]
+    for forest in (found.words, found.meaning):
+        numbers += forest.temperatures
+        numbers += [each for prior in forest.priors for each in (*prior.shares, *prior.right)]
+        numbers += [value for tree in forest.trees for value in (*tree.bounds, *tree.leaves)]
+    if len(found.goes_on_meaning) != PAIR or not all(map(math.isfinite, numbers)):
+        raise ParametersInvalid("the parameters of the topic model have a number that is none")
+    return found
 
 
-def check_choice(forest: Forest, temperatures: Temperatures) -> None:
-    """Refuse trees that lead nowhere, and temperatures that are not above 0."""
-    for tree in forest.trees:
-        _check_tree(tree, len(forest.features))
-    if min(*temperatures.opening, *temperatures.later) <= 0:
-        raise ParametersInvalid("topic parameters: a temperature that is not above 0")
-
-
-def _check_tree(tree: Tree, features: int) -> None:
-    """Refuse a tree that leads nowhere, in a circle, or too deep, or together again."""
-    size = len(tree.feature)
-    lists = (tree.feature, tree.bound, tree.left, tree.right)
-    is_tree = size > 0 and all(len(one) == len(other) for one, other in pairwise(lists))
-    if not is_tree or not all(
-        tree.feature[node] == -1
-        or (
-            0 <= tree.feature[node] < features
-            and node < tree.left[node] < size
-            and node < tree.right[node] < size
-        )
-        for node in range(size)
-    ):
-        raise ParametersInvalid("topic parameters: a tree that leads nowhere")
-    depth = [1] + [0] * (size - 1)
-    for node in range(size):
-        if tree.feature[node] >= 0:
-            for below in (tree.left[node], tree.right[node]):
-                if depth[below]:
-                    raise ParametersInvalid("topic parameters: a tree that grows together again")
-                depth[below] = depth[node] + 1
-    if max(depth) > TREE_DEPTH_MAX:
-        raise ParametersInvalid(
-            f"topic parameters: a tree of {max(depth)} levels; {TREE_DEPTH_MAX} at most"
-        )
-
-
-def _check_group(group: SenseGroup) -> None:
-    """Refuse tokens whose senses are not the group's: they would be other agents' tomorrow."""
-    senses = len(group.biases)
-    for token, known in group.tokens.items():
-        if len(known) % 2 == 0 or any(sense >= senses for sense in known[1::2]):
-            raise ParametersInvalid(
-                f'topic parameters: the senses of "{token}" are not among those of {group.name}'
-            )
+def version_of(content: bytes) -> str:
+    """Return what names the parameters: the format and the start of the content's SHA-256."""
+    return f"{FORMAT}-{hashlib.sha256(content).hexdigest()[:8]}"

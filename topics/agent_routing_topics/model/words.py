@@ -27,14 +27,20 @@ _STRETCHED: Final = re.compile(r"([^\W\d_])(?!(?:(?<=\bi)|(?<=\b[vx]i))ii\b)\1{2
 _SCRIPTS_WITHOUT_SPACES: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 
 
+def ends_of(text: str) -> str:
+    """Return what is read of a text."""
+    if len(text) <= TEXT_CHARACTERS_MAX:
+        return text
+    tail = TEXT_CHARACTERS_MAX // 3
+    return f"{text[: TEXT_CHARACTERS_MAX - tail]} {text[-tail:]}"
+
+
 def folded(text: str) -> str:
     """Return what is read of a text, without case, accents and variants of writing.
 
     A letter that is stretched is there once.
     """
-    if len(text) > TEXT_CHARACTERS_MAX:
-        tail = TEXT_CHARACTERS_MAX // 3
-        text = f"{text[: TEXT_CHARACTERS_MAX - tail]} {text[-tail:]}"
+    text = ends_of(text)
     if text.isascii():
         return _STRETCHED.sub(r"\1", text.lower().replace("'", ""))
     text = unicodedata.normalize("NFKD", text.casefold().replace("\u2019", ""))

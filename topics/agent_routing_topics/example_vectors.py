@@ -35,7 +35,7 @@ class ExampleVectors:
     def __init__(self, path: Path | None, encode: Encode, model: str) -> None:
         """Keep vectors at a path; None: in memory alone. model: names the weights."""
         self._path = path
-        self._encode = encode
+        self.encode = encode
         self._model = model.encode()
         self._lock = threading.Lock()
         self._known: dict[bytes, Any] | None = None
@@ -50,7 +50,7 @@ class ExampleVectors:
         missing = self.missing(texts)
         for at in range(0, len(missing), TEXTS_A_STEP):
             step = missing[at : at + TEXTS_A_STEP]
-            found = np.asarray(self._encode(step), dtype=np.float16)
+            found = np.asarray(self.encode(step), dtype=np.float16)
             with self._lock:
                 self._read().update(zip(map(self._key, step), found, strict=True))
         if missing:

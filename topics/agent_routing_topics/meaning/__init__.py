@@ -1,1 +1,0 @@
-"""The detector that compares by meaning as well as by words. Needs NumPy."""
