@@ -49,6 +49,7 @@ def send(url: str, body: bytes, headers: dict[str, str], limit_s: float) -> byte
         with urllib.request.urlopen(request, timeout=limit_s) as answer:  # noqa: S310 - checked
             content: bytes = answer.read(ANSWER_BYTES_MAX)
     except urllib.error.HTTPError as error:
+        error.close()  # It holds the connection.
         raise ChatJudgeFailed(f"{url} answers {error.code} {error.reason}") from None
     return content
 

@@ -130,8 +130,6 @@ async def test_supervisor_gets_what_the_judge_does_not_decide(tmp_path, judge, s
         assert service.server._parts.topics.figures.failures["judge"] == 1
 
 
-# The call that is given up ends by its own limit, after the server.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 async def test_late_judge_holds_no_message_beyond_its_limit(tmp_path, judge):
     """And other sessions go on meanwhile."""
     judge.waits.clear()
