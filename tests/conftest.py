@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from tests.engines.fixtures import (  # noqa: F401 - fixtures
     run_folder,
 )
 from tests.forked_commands import forked_commands
+
+if find_spec("agent_routing_topics") is None:
+    pytest.exit("agent-routing-topics is not in this environment: run make install", returncode=4)
 
 # Hypothesis: on CI every run draws the same examples, so that a red run can be repeated by its
 # commit alone; elsewhere each run looks somewhere new. Deadlines are off in both: this suite runs
