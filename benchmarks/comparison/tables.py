@@ -65,10 +65,7 @@ def _api(contender: Contender, seen: Seen) -> str:
 def _on_disk(contender: Contender, seen: Seen) -> str:
     del contender
     disk = seen["in_one_process"]["on_disk"]
-    if not disk["rows"]:
-        return "nothing"
-    rows = ", ".join(f"{count} {name}" for name, count in sorted(disk["rows"].items()))
-    return f"{disk['bytes'] / 1000:,.0f} kB: {rows}"
+    return f"{disk['bytes'] / 1000:,.0f} kB" if disk["rows"] else "nothing"
 
 
 def _path(home: str, step: Seen) -> str:
@@ -258,8 +255,8 @@ class Section:
 SECTIONS: Final = (
     Section(
         "What was run, and what persists",
-        "The last column is what lies in its files after the five messages of the tax story: their"
-        " size, with write-ahead logs, and the rows of each table that is not empty.",
+        "The last column is the size of its files after the five messages of the tax story, with"
+        " write-ahead logs.",
         {
             "versions": _versions,
             "what is used of it": _api,
