@@ -21,7 +21,6 @@ from agent_routing.v1 import dispatch_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
 from agent_routing.v1.turn_pb2 import Turn
 from agent_routing.worker import Worker
-from routing_service.storage.open_store import open_store
 from tests.rpc.live_service import fresh_id, serving
 from tests.rpc.test_inbox import OFFICE
 
@@ -136,24 +135,6 @@ async def test_ask_again_with_the_same_request_waits_for_the_same_turn(office, c
         assert (await client.ask("hello", **given)).text == asked.text
     turns = [turn async for turn in client.list_turns("chat-3", user_id="ana")]
     assert len(turns) == 2
-
-
-async def test_ask_in_a_store_of_the_older_form_names_an_agent_without_an_inbox(tmp_path):
-    """Its turn is the caller's to carry; agents with an inbox can be asked."""
-    store = f"sqlite:///{tmp_path / 'old.db'}"
-    opened = await open_store(store)
-    await opened.put_setting("default", "stickiness", b'{"enabled":true,"time_us":1}')
-    await opened.close()
-    async with (
-        serving(tmp_path, OFFICE, store=store) as office,
-        agent_routing.AsyncClient(office.server.address) as client,
-    ):
-        async with serving_turns(front_and_vat(office.server.address)):
-            asked = await client.ask("How do I pay VAT?", session_id="old-1", user_id="ana")
-            assert asked.agent_id == "vat"
-        chat = await office.chat("old-2").with_agent("carried")
-        with pytest.raises(ValueError, match=r'agent "carried" has no inbox'):
-            await client.ask("hello", session_id=chat.session_id, user_id="ana")
 
 
 async def test_a_function_that_raises_is_tried_again(office, client):

@@ -7,7 +7,6 @@ import pytest
 import agent_routing
 from agent_routing.v1 import dispatch_pb2, routing_service_pb2
 from agent_routing.worker import Worker
-from routing_service.storage.open_store import open_store
 from tests.clients.test_worker import serving_turns
 from tests.rpc.live_service import outcome_status, proceed, refusal, serving
 from tests.rpc.test_inbox import complete, keep, working
@@ -213,17 +212,3 @@ async def test_a_message_for_inboxes_stays_one_while_it_waits(service):
         item = await worker.next()
         assert item.dispatch.text == "second"
         assert item.dispatch.delivery == dispatch_pb2.DELIVERY_INBOX
-
-
-async def test_a_store_of_an_older_release_lets_messages_overtake(tmp_path):
-    """It cannot hold a message that waits; an older replica would drop it."""
-    store = f"sqlite:///{tmp_path / 'old.db'}"
-    opened = await open_store(store)
-    await opened.put_setting("default", "stickiness", b'{"enabled":true,"time_us":1}')
-    await opened.close()
-    async with serving(tmp_path, OFFICE, store=store) as service:
-        chat = service.chat()
-        await chat.say("first")
-        second = await chat.say("second")
-        assert not second.queued
-        assert second.dispatch.text == "second"

@@ -567,7 +567,7 @@ def _check_message(before: SessionState | None, command: RouteMessage, decided: 
     has_reply = decision.reply is not None and not is_notice
     assert has_reply == bool(is_command or is_declined)
     if command.literal_text:
-        assert decision.reply is None, "a command was parsed from literal text"
+        assert is_notice or decision.reply is None, "a command was parsed from literal text"
     if before is None:
         return
     is_timed = any(
