@@ -38,6 +38,24 @@ class Initiator(enum.StrEnum):
     OPERATOR = "operator"
 
 
+ModeOption = Annotated[
+    HandoffMode | None,
+    typer.Option(
+        "--mode",
+        show_default=False,
+        help="interlude: the previous agent gets it back. Default: as in the registry.",
+    ),
+]
+TurnOption = Annotated[
+    str,
+    typer.Option(
+        "--turn",
+        metavar="UUID",
+        show_default=False,
+        help="The open request in which it happens. Default: none; see --open-turn.",
+    ),
+]
+
 EPILOG: Final = """\b
 Examples:
   agent-routing handoff chat-1 billing --reason "asked for an invoice"
@@ -70,23 +88,8 @@ def handoff(
             help="Who requests it. Default: the supervisor or the agent that has the session.",
         ),
     ] = None,
-    mode: Annotated[
-        HandoffMode | None,
-        typer.Option(
-            "--mode",
-            show_default=False,
-            help="interlude: the previous agent gets it back. Default: as in the registry.",
-        ),
-    ] = None,
-    turn: Annotated[
-        str,
-        typer.Option(
-            "--turn",
-            metavar="UUID",
-            show_default=False,
-            help="The open request in which it happens. Default: none; see --open-turn.",
-        ),
-    ] = "",
+    mode: ModeOption = None,
+    turn: TurnOption = "",
     reason: ReasonOption = "",
     message: Annotated[
         str,
