@@ -504,7 +504,7 @@ def asking(open_request, revision):
 
 
 def test_a_message_that_came_to_an_agent_without_an_inbox_has_to_be_carried():
-    """Such as by an operator, in a store of format 1: no worker would answer it."""
+    """A service of release 0.2 does so in a store of format 1: no worker would answer it."""
     carried = dispatch_pb2.Dispatch(request_id="r1")
     carried.agent.agent_id = "carried"
     message, state = asking([carried], 6)
