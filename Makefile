@@ -106,7 +106,7 @@ lint-spelling: $(INSTALLED)
 	$(BIN)/codespell
 
 .PHONY: shape
-shape: $(INSTALLED) ## print how large and how tangled the service is (args=--check: fail where it may not be)
+shape: $(INSTALLED) ## print how large and how tangled the service is (args=--check: fail for a circle, an arrow back, a long function)
 	@$(BIN)/python scripts/shape.py $(args)
 
 .PHONY: format

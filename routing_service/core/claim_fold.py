@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
@@ -15,15 +15,12 @@ from routing_service.core.claim_events import (
     TurnAnswered,
     WaitBegun,
 )
-from routing_service.core.session_parts import Claim
+from routing_service.core.session import Claim, SessionState
 from routing_service.core.task_fold import without_turn
 
 NOTES_LISTED_MAX: Final = 32
 """The latest notes of a session that are listed. Their revisions are part of the bounded state; the
 log and the export have all notes."""
-
-if TYPE_CHECKING:
-    from routing_service.core.session import SessionState
 
 
 def evolve_claim(state: SessionState, event: ClaimEvent) -> SessionState:

@@ -10,8 +10,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from routing_service.core.events import Event
+from routing_service.core.evolve import evolve
 from routing_service.core.registry import Agent, Registry
-from routing_service.core.session import SessionState, evolve
+from routing_service.core.session import SessionState
 
 NO_TURNS: Final[frozenset[str]] = frozenset()
 

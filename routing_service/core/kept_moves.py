@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from routing_service.core import events as ev
 from routing_service.core import ownership
 from routing_service.core.draft import Draft
-from routing_service.core.session import OpenTurn, SessionState, held_meanwhile
+from routing_service.core.evolve import held_meanwhile
+from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.vocabulary import HandoffMode, Initiator, RouteReason
 
 

@@ -6,15 +6,20 @@ time of a lock stands still while its task is parked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.session_parts import Apart, Approval, OpenTurn, Strand, Task, Tenure
-
-if TYPE_CHECKING:
-    from routing_service.core.session import SessionState
+from routing_service.core.session import (
+    Apart,
+    Approval,
+    OpenTurn,
+    SessionState,
+    Strand,
+    Task,
+    Tenure,
+)
 
 NOTHING_APART: Final = Apart()
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.session_parts import OpenSuggestion, Rest
-
-if TYPE_CHECKING:
-    from routing_service.core.session import SessionState
+from routing_service.core.session import OpenSuggestion, Rest, SessionState
 
 SUGGESTION_REST_MESSAGES: Final = 5
 """Messages of the user for which an agent that was declined is not offered again."""

@@ -6,17 +6,14 @@ Rule: an approval of format 2 is pending exactly where its task is paused.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.session_parts import Approval, OpenTurn, Task, Work, work_of_next
+from routing_service.core.session import Approval, OpenTurn, SessionState, Task, Work, work_of_next
 from routing_service.core.strand_fold import with_shared_tasks
 from routing_service.core.vocabulary import RouteReason, TaskStatus
-
-if TYPE_CHECKING:
-    from routing_service.core.session import SessionState
 
 _VOTER_BYTES: Final = 8
 

@@ -25,6 +25,7 @@ from routing_service.core.commands import (
 from routing_service.core.decide import Decided, decide_case, view
 from routing_service.core.erased_owner import SALT_BYTES
 from routing_service.core.errors import Reason, RoutingError, session_erased, unknown_session
+from routing_service.core.evolve import held_meanwhile
 from routing_service.core.facts import NO_FACTS, facts_needed
 from routing_service.core.history import TurnRecord
 from routing_service.core.inbox import InboxPlace
@@ -32,7 +33,7 @@ from routing_service.core.kept_moves import settled
 from routing_service.core.queued_messages import queued_count
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.registry import Registry
-from routing_service.core.session import SessionState, held_meanwhile
+from routing_service.core.session import SessionState
 from routing_service.core.task_fold import voter_hash
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.ids import new_uuid7

@@ -19,7 +19,8 @@ from routing_service.core.errors import (
     session_erased,
     unknown_session,
 )
-from routing_service.core.session import SessionState, apply_change
+from routing_service.core.evolve import apply_change
+from routing_service.core.session import SessionState
 from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.store import Change, SessionKey, StoreCorrupt

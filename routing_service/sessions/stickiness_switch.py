@@ -30,9 +30,10 @@ from routing_service.core.commands import (
     RouteMessage,
     SetActiveAgent,
 )
+from routing_service.core.evolve import held_meanwhile
 from routing_service.core.people import is_with_person
 from routing_service.core.registry import Registry
-from routing_service.core.session import SessionState, held_meanwhile
+from routing_service.core.session import SessionState
 from routing_service.sessions.audit_log import NO_SESSION, Operator
 from routing_service.sessions.calls import Call
 from routing_service.storage.checked_store import Store

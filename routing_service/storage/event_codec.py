@@ -20,7 +20,7 @@ from routing_service.storage.store import DAMAGED, SchemaTooNew, StoreCorrupt
 
 EVENTS_VERSION: Final = 1
 STATE_VERSION: Final = 2
-"""2: with the rule of an approval, with parked tasks, or with session_parts.Work, what a turn that
+"""2: with the rule of an approval, with parked tasks, or with session.Work, what a turn that
 takes long has. A release that reads 1 would drop them. Other states stay 1."""
 
 _PLAIN_STATE: Final = 1

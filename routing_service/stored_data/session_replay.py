@@ -14,7 +14,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.session import SessionState, Task, apply_change
+from routing_service.core.evolve import apply_change
+from routing_service.core.session import SessionState, Task
 from routing_service.core.strand_fold import open_or_last
 from routing_service.core.vocabulary import TaskStatus
 from routing_service.storage.event_codec import decode_change, decode_state

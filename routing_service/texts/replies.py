@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from routing_service.core.channel_profiles import REPLY_CHARACTERS_MAX, ChannelProfile, Choices
+from routing_service.core.evolve import OTHER_AGENTS
 from routing_service.core.history import TurnRecord
 from routing_service.core.registry import Registry
-from routing_service.core.session import OTHER_AGENTS
 from routing_service.core.slash_commands import (
     BECAUSE,
     COMMANDS_BY_NAME,

@@ -22,9 +22,10 @@ import structlog
 from msgspec.structs import replace
 
 from routing_service.core.commands import TopicOpinion
+from routing_service.core.evolve import OTHER_AGENTS
 from routing_service.core.history import HistoryFold, TurnRecord
 from routing_service.core.registry import Registry
-from routing_service.core.session import OTHER_AGENTS, SessionState
+from routing_service.core.session import SessionState
 from routing_service.core.topic_switch import TopicInquiry, topic_targets
 from routing_service.core.vocabulary import RouteReason, WhenUnsure
 from routing_service.ids import new_uuid7

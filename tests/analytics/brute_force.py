@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from routing_service.core import events as ev
-from routing_service.core.session import SessionState, evolve
+from routing_service.core.evolve import evolve
+from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import HandoffMode, Initiator, OutcomeStatus, RouteReason
 
 HOUR_US = 3_600_000_000

@@ -18,7 +18,7 @@ from routing_service.analytics.histogram import ERROR, quantile
 from routing_service.analytics.keeper import StatsKeeper
 from routing_service.analytics.report import read_report
 from routing_service.core.events import Profile, SessionStarted
-from routing_service.core.session import apply_change
+from routing_service.core.evolve import apply_change
 from routing_service.storage.event_codec import encode_events, encode_state
 from routing_service.storage.memory_store import MemoryStore
 from routing_service.storage.store import (

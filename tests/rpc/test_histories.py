@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from agent_routing.v1 import routing_service_pb2, turn_pb2
+from routing_service.core.evolve import apply_change
 from routing_service.core.history import HistoryFold
-from routing_service.core.session import apply_change
 from routing_service.server.bounds import Bounds
 from routing_service.storage.event_codec import decode_events, decode_state
 from tests.rpc.live_service import (

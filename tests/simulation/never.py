@@ -29,14 +29,11 @@ from routing_service.core.commands import (
     TopicOpinion,
 )
 from routing_service.core.decide import Decided, decide
+from routing_service.core.evolve import apply_change
 from routing_service.core.facts import NO_FACTS, Facts, OfferedMessage, TopicVerdict
 from routing_service.core.inbox import overtaken_turns
 from routing_service.core.registry import Registry
-from routing_service.core.session import (
-    OpenTurn,
-    SessionState,
-    apply_change,
-)
+from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.suggestion_fold import SUGGESTION_REST_MESSAGES
 from routing_service.core.vocabulary import (
     ApprovalDecision,

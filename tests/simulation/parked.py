@@ -20,8 +20,9 @@ from routing_service.core.commands import (
     RouteMessage,
 )
 from routing_service.core.decide import Decided
+from routing_service.core.evolve import apply_change, evolve
 from routing_service.core.registry import AgentKind, Registry
-from routing_service.core.session import OpenTurn, SessionState, Strand, apply_change, evolve
+from routing_service.core.session import OpenTurn, SessionState, Strand
 from routing_service.core.vocabulary import Initiator, OutcomeStatus
 
 PARKED_MAX = 8

@@ -35,6 +35,7 @@ from routing_service.core.commands import (
     SetActiveAgent,
 )
 from routing_service.core.errors import Reason, RoutingError
+from routing_service.core.evolve import apply_change, evolve
 from routing_service.core.facts import (
     Facts,
     KnownTurn,
@@ -54,7 +55,7 @@ from routing_service.core.registry import (
     Topics,
     WhilePaused,
 )
-from routing_service.core.session import SessionState, apply_change, evolve
+from routing_service.core.session import SessionState
 from routing_service.core.strand_fold import every_open_turn
 from routing_service.core.vocabulary import (
     ApprovalDecision,

@@ -40,6 +40,7 @@ from routing_service.core.events import (
     SwitchAnswered,
     TurnCompleted,
 )
+from routing_service.core.evolve import apply_change
 from routing_service.core.expiry import next_due_us
 from routing_service.core.facts import (
     Facts,
@@ -50,7 +51,7 @@ from routing_service.core.facts import (
 )
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import SECOND_US, Registry
-from routing_service.core.session import SessionState, apply_change
+from routing_service.core.session import SessionState
 from routing_service.core.suggestions import stay_option_id
 from routing_service.core.vocabulary import (
     ClearScope,

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from routing_service.core.evolve import apply_change
 from routing_service.core.history import HistoryFold
-from routing_service.core.session import apply_change
 from routing_service.core.strand_fold import every_open_turn
 from routing_service.storage.event_codec import (
     decode_events,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from routing_service.core.session import SessionState, apply_change
+from routing_service.core.evolve import apply_change
+from routing_service.core.session import SessionState
 from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import decode_change, decode_state
 from routing_service.storage.open_store import open_store

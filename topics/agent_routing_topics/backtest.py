@@ -16,10 +16,11 @@ from typing import Final
 from routing_service.core import events as ev
 from routing_service.core.case import open_case
 from routing_service.core.commands import RouteMessage
+from routing_service.core.evolve import apply_change
 from routing_service.core.facts import topic_asked
 from routing_service.core.history import HistoryFold
 from routing_service.core.registry import Registry, Topics
-from routing_service.core.session import SessionState, apply_change
+from routing_service.core.session import SessionState
 from routing_service.core.vocabulary import HandoffMode, Initiator, OutcomeKind, RouteReason
 from routing_service.storage.checked_store import Store
 from routing_service.storage.event_codec import BLANK_EVENTS, StoredEvents, decode_change

@@ -16,6 +16,7 @@ from routing_service.core.commands import (
     RouteMessage,
 )
 from routing_service.core.events import Profile
+from routing_service.core.evolve import COUNTED_AGENTS_MAX, COUNTED_IDS_CHARS_MAX, OTHER_AGENTS
 from routing_service.core.facts import NO_FACTS
 from routing_service.core.registry import (
     HOPS_PER_MESSAGE_MAX,
@@ -27,11 +28,6 @@ from routing_service.core.registry import (
     Registry,
     Topics,
     WhilePaused,
-)
-from routing_service.core.session import (
-    COUNTED_AGENTS_MAX,
-    COUNTED_IDS_CHARS_MAX,
-    OTHER_AGENTS,
 )
 from routing_service.core.suggestion_fold import SUGGESTION_REST_MESSAGES
 from routing_service.core.suggestions import stay_option_id
