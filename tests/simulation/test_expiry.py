@@ -35,6 +35,7 @@ STEPS_MAX = 25
 OF_TIME = (
     ev.TurnAbandoned,
     ev.TaskCancelled,
+    ev.ApprovalWithdrawn,  # With its task, whose time passed.
     ev.LockReleased,
     ev.StickinessExpired,
     ev.AgentCleared,
