@@ -45,17 +45,15 @@ class OpenCalls:
         """Return the counts of connections from these peers; unknown ones are left out."""
         wanted = list(peers)
         if any(peer not in self._ids for peer in wanted):
-            self._ids = dict(_socket_ids())
+            self._ids = {
+                peer: number for each in _server_ids() for peer, number in _sockets_of(each).items()
+            }
         found: dict[Peer, StreamCounts] = {}
         for peer in wanted:
             number = self._ids.get(peer)
             data = None if number is None else _socket_data(number)
             if data is not None:
-                found[peer] = StreamCounts(
-                    int(data.get("streamsStarted", 0)),
-                    int(data.get("streamsSucceeded", 0)),
-                    int(data.get("streamsFailed", 0)),
-                )
+                found[peer] = _streams_of(data)
         return found
 
 
@@ -66,8 +64,32 @@ def newest_server() -> int:
 
 def calls_started(server_id: int) -> int:
     """Return how many calls a server has had, with those it refused unread; 0 once it is gone."""
+    return _calls_of(server_id)[0]
+
+
+def calls_refused(server_id: int) -> int:
+    """Return how many of them gRPC refused: they have not ended, and no connection has them open.
+
+    Takes 0.1 ms for each connection.
+    """
+    started, ended = _calls_of(server_id)
+    sockets = [_socket_data(number) for number in _sockets_of(server_id).values()]
+    return started - ended - sum(_streams_of(data).open for data in sockets if data is not None)
+
+
+def connections_of(server_id: int) -> int:
+    """Return how many connections a server has."""
+    return len(_sockets_of(server_id))
+
+
+def _calls_of(server_id: int) -> tuple[int, int]:
+    """Return how many calls a server has had, and how many have ended."""
     server = _asked(cygrpc.channelz_get_server, server_id).get("server", {})
-    return int(server.get("data", {}).get("callsStarted", 0))
+    started, *ended = (
+        int(server.get("data", {}).get(name, 0))
+        for name in ("callsStarted", "callsSucceeded", "callsFailed")
+    )
+    return started, sum(ended)
 
 
 def _server_ids() -> Iterable[int]:
@@ -80,23 +102,33 @@ def _server_ids() -> Iterable[int]:
         is_end = bool(page.get("end")) or not found
 
 
-def _socket_ids() -> Iterable[tuple[Peer, int]]:
-    for server_id in _server_ids():
-        start, is_end = 0, False
-        while not is_end:
-            page = _asked(cygrpc.channelz_get_server_sockets, server_id, start, PAGE_SOCKETS)
-            refs = page.get("socketRef", [])
-            for ref in refs:
-                number = int(ref["socketId"])
-                start = max(start, number + 1)
-                # Such as "chttp2 ipv4:127.0.0.1:40412".
-                yield peer_of(ref.get("name", "").rpartition(" ")[2]), number
-            is_end = bool(page.get("end")) or not refs
+def _sockets_of(server_id: int) -> dict[Peer, int]:
+    """Return the number of each connection of a server, by its peer."""
+    found: dict[Peer, int] = {}
+    start, is_end = 0, False
+    while not is_end:
+        page = _asked(cygrpc.channelz_get_server_sockets, server_id, start, PAGE_SOCKETS)
+        refs = page.get("socketRef", [])
+        for ref in refs:
+            number = int(ref["socketId"])
+            start = max(start, number + 1)
+            # Such as "chttp2 ipv4:127.0.0.1:40412".
+            found[peer_of(ref.get("name", "").rpartition(" ")[2])] = number
+        is_end = bool(page.get("end")) or not refs
+    return found
 
 
 def _socket_data(number: int) -> Mapping[str, Any] | None:
     found = _asked(cygrpc.channelz_get_socket, number).get("socket")
     return None if found is None else found.get("data", {})
+
+
+def _streams_of(data: Mapping[str, Any]) -> StreamCounts:
+    return StreamCounts(
+        int(data.get("streamsStarted", 0)),
+        int(data.get("streamsSucceeded", 0)),
+        int(data.get("streamsFailed", 0)),
+    )
 
 
 def _asked(function: Callable[..., str], *given: int) -> Mapping[str, Any]:

@@ -31,6 +31,7 @@ from routing_service.rpc.open_streams import OpenStreams
 from routing_service.rpc.routing_servicer import RoutingServicer
 from routing_service.server import own_sockets
 from routing_service.server.bounds import DEFAULT_BOUNDS, Bounds
+from routing_service.server.channel_options import PENDING_HARD_FACTOR
 from routing_service.server.connection_guard import ConnectionGuard, SignedPeers
 from routing_service.server.listeners import Listeners
 from routing_service.server.parts import (
@@ -201,7 +202,7 @@ class _Parts:
             draining=asyncio.Event(),
             signing_in=signing_in,
             tls=open_tls_files(settings),
-            unread=UnreadCalls(),
+            unread=UnreadCalls(settings.pending_requests_max * PENDING_HARD_FACTOR),
         )
 
     def figures(self, counts: Counts) -> Figures:

@@ -12,10 +12,19 @@ from typing import Final
 import grpc
 import structlog
 
-from routing_service.server.open_calls import calls_started, newest_server
+from routing_service.server.open_calls import (
+    calls_refused,
+    calls_started,
+    connections_of,
+    newest_server,
+)
 
 LOOK_S: Final = 1.0
-"""Seconds between two counts: at most one log line each. A count takes 0.2 ms."""
+"""Seconds between two counts: at most one log line each."""
+
+CONNECTIONS_MAX: Final = 200
+"""Up to this number the streams of all connections are counted, to tell refused calls from waiting
+ones. With more, those that may wait are left out of the count."""
 
 _log = structlog.get_logger(__name__)
 
@@ -23,10 +32,11 @@ _log = structlog.get_logger(__name__)
 class UnreadCalls(grpc.GenericRpcHandler):
     """Counts for the gRPC servers of one process, of which it is the first handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting_max: int) -> None:
+        """waiting_max: calls that may wait before all others are refused."""
+        self._waiting_max = waiting_max
         self._servers: list[int] = []
         self._read = 0
-        self._unread = 0
         self.refused = 0
         """Calls refused for overload, or cancelled by their callers while they waited."""
 
@@ -40,17 +50,21 @@ class UnreadCalls(grpc.GenericRpcHandler):
         self._read += 1
 
     def look(self) -> int:
-        """Return how many were refused since the last look but one."""
+        """Return how many more were refused since the last look."""
         unread = sum(map(calls_started, self._servers)) - self._read
-        # Those that wait are unread too. They are read by the next look, or refused.
-        refused = max(0, min(unread, self._unread) - self.refused)
-        self._unread = unread
-        self.refused += refused
-        return refused
+        if unread <= self.refused:
+            return 0
+        if sum(map(connections_of, self._servers)) <= CONNECTIONS_MAX:
+            refused = min(unread, sum(map(calls_refused, self._servers)))
+        else:
+            refused = unread - self._waiting_max
+        more = max(0, refused - self.refused)
+        self.refused += more
+        return more
 
     async def run(self) -> None:
         """Count and log until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if refused := self.look():
-                _log.warning("overloaded", refused_unread=refused)
+            if more := self.look():
+                _log.warning("overloaded", refused_unread=more)
