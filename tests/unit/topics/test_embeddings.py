@@ -1,4 +1,4 @@
-"""The sentence vectors of agent-routing-embeddings, against those of another implementation."""
+"""The sentence vectors of agent-routing-topics, against those of another implementation."""
 
 import json
 import math
