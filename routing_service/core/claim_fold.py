@@ -6,7 +6,7 @@ from typing import Final, assert_never
 
 from msgspec.structs import replace
 
-from routing_service.core.claim_events import (
+from routing_service.core.events import (
     Claimed,
     ClaimEvent,
     ClaimReleased,

@@ -6,7 +6,6 @@ released, taken over, runs out, or the conversation leaves the agent.
 
 from __future__ import annotations
 
-from routing_service.core.claim_events import Claimed, ClaimReleased, TurnAnswered
 from routing_service.core.commands import (
     ClaimTurn,
     CompleteTurn,
@@ -17,6 +16,7 @@ from routing_service.core.commands import (
 )
 from routing_service.core.draft import Draft
 from routing_service.core.errors import Reason, RoutingError, invalid_field, unknown_agent
+from routing_service.core.events import Claimed, ClaimReleased, TurnAnswered
 from routing_service.core.facts import Facts, PastTurn
 from routing_service.core.ownership import expire_waits
 from routing_service.core.people import claim_of, person_with, turns_of_person

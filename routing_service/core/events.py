@@ -3,6 +3,7 @@
 Rule: an event holds all that its replay needs; fields are only ever added, with a default.
 
 They are msgspec structs: cheap to make, small when stored, checked when read. The tag is the kind.
+Those of claims and of parked tasks are stored from format 2 on.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from typing import Final
 
 import msgspec
 
-from routing_service.core.claim_events import Claimed, ClaimEvent, ClaimReleased, TurnAnswered
-from routing_service.core.strand_events import StrandChosen, TaskForegrounded, TaskParked
 from routing_service.core.vocabulary import (
     ApprovalDecision,
     HandoffMode,
@@ -23,9 +22,6 @@ from routing_service.core.vocabulary import (
     RouteReason,
     WhenUnsure,
 )
-
-__all__ = ["ClaimReleased", "Claimed", "StrandChosen", "TaskForegrounded", "TaskParked"]
-__all__ += ["TurnAnswered"]
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -61,25 +57,23 @@ class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
 NO_PROFILE = Profile()
 
 
-class SessionStarted(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="session_started"
-):
+class Stored(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind"):
+    """What all events have in common: the form in which they are stored."""
+
+
+class SessionStarted(Stored, frozen=True, tag="session_started"):
     """The session's first change."""
 
     profile: Profile = NO_PROFILE
 
 
-class ProfileUpdated(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="profile_updated"
-):
+class ProfileUpdated(Stored, frozen=True, tag="profile_updated"):
     """A message said something new of its user. Internal: watchers do not get it."""
 
     profile: Profile
 
 
-class TaskCreated(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_created"
-):
+class TaskCreated(Stored, frozen=True, tag="task_created"):
     """A task began; messages join it until it is closed. shared: others were open, see Task."""
 
     task_id: str
@@ -88,9 +82,7 @@ class TaskCreated(
     shared: bool = False
 
 
-class TaskCompleted(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_completed"
-):
+class TaskCompleted(Stored, frozen=True, tag="task_completed"):
     """An agent finished the task."""
 
     task_id: str
@@ -98,9 +90,7 @@ class TaskCompleted(
     summary: str = ""
 
 
-class TaskFailed(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_failed"
-):
+class TaskFailed(Stored, frozen=True, tag="task_failed"):
     """An agent gave the task up."""
 
     task_id: str
@@ -108,18 +98,14 @@ class TaskFailed(
     message: str = ""
 
 
-class TaskCancelled(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_cancelled"
-):
+class TaskCancelled(Stored, frozen=True, tag="task_cancelled"):
     """The task was cancelled. cause: reset | clear | expired | approval_expired."""
 
     task_id: str
     cause: str
 
 
-class TaskPaused(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_paused"
-):
+class TaskPaused(Stored, frozen=True, tag="task_paused"):
     """A person must approve something before the agent goes on. prompt: the agent's text."""
 
     task_id: str
@@ -128,9 +114,7 @@ class TaskPaused(
     prompt: str = ""
 
 
-class TaskResumed(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="task_resumed"
-):
+class TaskResumed(Stored, frozen=True, tag="task_resumed"):
     """A person decided, and the paused agent goes on with a request of its own.
 
     previous_agent: the agent of the dispatch before; "" = the paused agent itself.
@@ -148,9 +132,7 @@ class TaskResumed(
     own_history: bool = False
 
 
-class ApprovalRequested(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_requested"
-):
+class ApprovalRequested(Stored, frozen=True, tag="approval_requested"):
     """An approval is pending: it follows the pause of its task in the same change.
 
     by: who may decide, see registry.ApprovalRule. needs: approvals that are needed. expire_us: None
@@ -168,9 +150,7 @@ class ApprovalRequested(
     rejects: bool = False
 
 
-class ApprovalVoted(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_voted"
-):
+class ApprovalVoted(Stored, frozen=True, tag="approval_voted"):
     """A person approved, and more approvals are needed.
 
     decider: the signed-in subject. other_names: the voter_hash of each other name that the
@@ -184,9 +164,7 @@ class ApprovalVoted(
     other_names: tuple[str, ...] = ()
 
 
-class ApprovalDecided(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_decided"
-):
+class ApprovalDecided(Stored, frozen=True, tag="approval_decided"):
     """The decision that counts. The task goes on by the next event of the change.
 
     decider: the signed-in subject, "" without sign-in. decisions: how many it took, of needs.
@@ -200,9 +178,7 @@ class ApprovalDecided(
     needs: int = 1
 
 
-class ApprovalWithdrawn(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_withdrawn"
-):
+class ApprovalWithdrawn(Stored, frozen=True, tag="approval_withdrawn"):
     """An approval is no longer pending, without a decision. The next event says what did it.
 
     cause: command | reset | clear | handoff | expired (the task did). was_shown: the reply to the
@@ -215,9 +191,7 @@ class ApprovalWithdrawn(
     was_shown: bool = False
 
 
-class ApprovalExpired(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="approval_expired"
-):
+class ApprovalExpired(Stored, frozen=True, tag="approval_expired"):
     """The time of an approval passed. The next event of the change cancels its task.
 
     rejects: it lets the agent go on instead, with a rejection.
@@ -250,9 +224,7 @@ class TopicTrace(msgspec.Struct, frozen=True, omit_defaults=True):
     second_request: str = ""
 
 
-class MessageRouted(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_routed"
-):
+class MessageRouted(Stored, frozen=True, tag="message_routed"):
     """A user's message opened a turn and went to an agent.
 
     text: without its command. previous_agent: the agent of the dispatch before this one.
@@ -294,9 +266,7 @@ class MessageRouted(
         return self.reason
 
 
-class CommandHandled(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="command_handled"
-):
+class CommandHandled(Stored, frozen=True, tag="command_handled"):
     """A slash command was answered; other events of the change say what it changed.
 
     text: the message as typed. agent_id: the agent that the command was about, "" for none.
@@ -312,9 +282,7 @@ class CommandHandled(
     next_task_id: str = ""
 
 
-class MessageQueued(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_queued"
-):
+class MessageQueued(Stored, frozen=True, tag="message_queued"):
     """A user's message waits for the answer to the one before. From format 2 on.
 
     Its fields are as of the message that it becomes. task_id: as asked for, "" for none.
@@ -329,18 +297,14 @@ class MessageQueued(
     inbox: bool = False
 
 
-class MessageDequeued(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="message_dequeued"
-):
+class MessageDequeued(Stored, frozen=True, tag="message_dequeued"):
     """A message no longer waits. cause: routed (by the events after it) | reset | clear | lost."""
 
     request_id: str
     cause: str
 
 
-class TurnExtended(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_extended"
-):
+class TurnExtended(Stored, frozen=True, tag="turn_extended"):
     """A worker goes on with its turn, which now ends at another time. From format 2 on."""
 
     request_id: str
@@ -349,9 +313,7 @@ class TurnExtended(
     deadline_us: int
 
 
-class StepsReported(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="steps_reported"
-):
+class StepsReported(Stored, frozen=True, tag="steps_reported"):
     """What an agent has done in its turn so far. From format 2 on.
 
     attempt: the lease, 1 for the first. first_step: the number of the first of these steps within
@@ -368,9 +330,7 @@ class StepsReported(
     steps_bytes: int = 0
 
 
-class TurnAbandoned(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_abandoned"
-):
+class TurnAbandoned(Stored, frozen=True, tag="turn_abandoned"):
     """A turn was closed without an answer. cause: limit | timeout | reset | clear.
 
     exact: what it really was, where the older releases that read this know no word for it:
@@ -393,9 +353,7 @@ DEGRADED_DETAIL: Final = "degraded"
 """TurnCompleted.detail of a turn that a client decided alone, as it is stored."""
 
 
-class TurnCompleted(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="turn_completed"
-):
+class TurnCompleted(Stored, frozen=True, tag="turn_completed"):
     """An agent's answer to a request.
 
     text: as the user sees it, markers removed. closes: the request is no longer open and nothing
@@ -432,9 +390,7 @@ class TurnCompleted(
     next_revision: int = 0
 
 
-class AgentHandedOff(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="agent_handoff"
-):
+class AgentHandedOff(Stored, frozen=True, tag="agent_handoff"):
     """The conversation, or one turn of it, went from one agent to another.
 
     turn_request_id: the open request it happened in, "" outside a turn; child_request_id: the
@@ -485,9 +441,7 @@ class AgentHandedOff(
         return is_answer and self.route_reason is not RouteReason.CONSULTED
 
 
-class AgentCleared(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="agent_cleared"
-):
+class AgentCleared(Stored, frozen=True, tag="agent_cleared"):
     """The next message goes to the home agent.
 
     cause: command | reset | clear | proceed | complete | timeout. The rest: as of a handoff.
@@ -500,9 +454,7 @@ class AgentCleared(
     settles: bool = False
 
 
-class LockEngaged(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="lock_engaged"
-):
+class LockEngaged(Stored, frozen=True, tag="lock_engaged"):
     """The agent asked the user something and waits for the answer.
 
     soft: it asked in prose, see Tenure (in changes stored before this field no lock is).
@@ -514,9 +466,7 @@ class LockEngaged(
     soft: bool = False
 
 
-class LockReleased(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="lock_released"
-):
+class LockReleased(Stored, frozen=True, tag="lock_released"):
     """The agent no longer waits.
 
     cause: answered | timeout | command | reset | clear | handoff | failure.
@@ -526,9 +476,7 @@ class LockReleased(
     cause: str
 
 
-class SwitchSuggested(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="switch_suggested"
-):
+class SwitchSuggested(Stored, frozen=True, tag="switch_suggested"):
     """The user was offered another agent, in addition to the dispatch of a message.
 
     request_id: of that message, which the same change holds. from_agent: the agent that got it.
@@ -542,9 +490,7 @@ class SwitchSuggested(
     topic_model: str = ""
 
 
-class SwitchAnswered(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="switch_answered"
-):
+class SwitchAnswered(Stored, frozen=True, tag="switch_answered"):
     """The user accepted or declined a suggestion. from_agent: the agent that they were with."""
 
     suggestion_id: str
@@ -553,9 +499,7 @@ class SwitchAnswered(
     accepted: bool
 
 
-class TimePassed(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="time_passed"
-):
+class TimePassed(Stored, frozen=True, tag="time_passed"):
     """The sweeper applied time-outs: the events before this one in its change.
 
     Internal: watchers do not get it. last_used_us: the time of the last call, from which idle time
@@ -566,9 +510,7 @@ class TimePassed(
     expired: bool = False
 
 
-class SessionErased(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="session_erased"
-):
+class SessionErased(Stored, frozen=True, tag="session_erased"):
     """The session's content was erased. Its last event. reason: the operator's.
 
     owner_hash: see erased_owner; "" in sessions that an earlier release erased.
@@ -578,15 +520,128 @@ class SessionErased(
     owner_hash: str = ""
 
 
-class StickinessExpired(
-    msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="stickiness_expired"
-):
+class StickinessExpired(Stored, frozen=True, tag="stickiness_expired"):
     """The session was idle for too long and went back to the home agent."""
 
     agent_id: str
     idle_us: int
 
 
+class TaskParked(Stored, frozen=True, tag="task_parked"):
+    """The task in the foreground waits from now on, with its agent, lock, stack and open turns.
+
+    number: by which the user names it. cause: paused | message | command. From format 2 on, as the
+    next two.
+    """
+
+    task_id: str
+    number: int
+    cause: str
+    agent_id: str = ""
+
+
+class TaskForegrounded(Stored, frozen=True, tag="task_foregrounded"):
+    """A parked task has the conversation again, as it was.
+
+    agent_id: its active agent, or else the one that waits for an approval. cause: message | command
+    | freed (nothing else was left in the foreground, and its agent waits for an answer).
+    """
+
+    task_id: str
+    agent_id: str
+    cause: str
+    locked: bool = False
+
+
+class StrandChosen(Stored, frozen=True, tag="strand_chosen"):
+    """The next events of the change are about a parked task; task_id "" = the foreground again.
+
+    Internal: watchers get the events in between with parked_task_id.
+    """
+
+    task_id: str = ""
+
+
+class Claimed(Stored, frozen=True, tag="claimed"):
+    """A person has claimed the conversation of an agent of kind human.
+
+    claimant: the signed-in subject. expire_us: when the claim ends by itself. taken_from: who had
+    claimed it before, the same person if the claim was extended; "" = it was not claimed.
+    reason: as the person gave it.
+    """
+
+    agent_id: str
+    claimant: str
+    expire_us: int
+    taken_from: str = ""
+    reason: str = ""
+
+
+class ClaimReleased(Stored, frozen=True, tag="claim_released"):
+    """A claim ended. cause: released | timeout | moved (the conversation left the agent)."""
+
+    agent_id: str
+    claimant: str
+    cause: str
+
+
+class TurnAnswered(Stored, frozen=True, tag="turn_answered"):
+    """A person answered a later request, and this one with it.
+
+    answered_by: the request with the answer, which the same change completes.
+    """
+
+    request_id: str
+    root_request_id: str
+    agent_id: str
+    answered_by: str
+
+
+class WaitBegun(Stored, frozen=True, tag="wait_begun"):
+    """A conversation began to wait for the people of an agent with unclaimed_timeout.
+
+    Internal: watchers do not get it. given_by: the agent that gets it back if nobody claims it;
+    "" = the home agent.
+    """
+
+    agent_id: str
+    given_by: str = ""
+
+
+class MessageSaid(Stored, frozen=True, tag="message_said"):
+    """An agent said something to the user, and its turn goes on.
+
+    request_id: the open request in which it was said; "" = it had none. by: the signed-in subject.
+    initiator: OPERATOR = an operator said it while the agent had the conversation; None = the
+    agent.
+    """
+
+    message_id: str
+    request_id: str
+    task_id: str
+    agent_id: str
+    text: str = ""
+    by: str = ""
+    initiator: Initiator | None = None
+
+
+class NoteAdded(Stored, frozen=True, tag="note_added"):
+    """A person noted something about the conversation. Users never get it.
+
+    agent_id: the agent for which the person wrote; "" = an operator. author: the signed-in subject.
+    last_used_us: the time of the last call; a note is no use of the session.
+    """
+
+    note_id: str
+    task_id: str
+    agent_id: str
+    author: str = ""
+    text: str = ""
+    last_used_us: int = 0
+
+
+PersonEvent = WaitBegun | MessageSaid | NoteAdded
+ClaimEvent = Claimed | ClaimReleased | TurnAnswered | PersonEvent
 ApprovalEvent = (
     ApprovalRequested | ApprovalVoted | ApprovalDecided | ApprovalWithdrawn | ApprovalExpired
 )

@@ -11,8 +11,8 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from routing_service.core import events as ev
-from routing_service.core.claim_events import ClaimEvent, MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.claim_fold import evolve_claim
+from routing_service.core.events import ClaimEvent, MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.session import (
     OPEN_STATUSES,
     OpenTurn,

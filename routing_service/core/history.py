@@ -17,8 +17,8 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from routing_service.core import events as ev
-from routing_service.core.claim_events import MessageSaid
 from routing_service.core.dispatches import dispatched_by
+from routing_service.core.events import MessageSaid
 from routing_service.core.vocabulary import (
     HandoffMode,
     Initiator,

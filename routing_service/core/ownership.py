@@ -12,10 +12,10 @@ import msgspec
 
 from routing_service.core import approvals
 from routing_service.core import events as ev
-from routing_service.core.claim_events import WaitBegun
 from routing_service.core.commands import HandoffPlan
 from routing_service.core.deadlines import deadline_us
 from routing_service.core.draft import Draft
+from routing_service.core.events import WaitBegun
 from routing_service.core.handoff_rules import agent_is_reachable
 from routing_service.core.people import end_claim, turns_of_person
 from routing_service.core.registry import Agent, AgentKind, Registry, Sticks

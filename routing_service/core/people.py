@@ -6,8 +6,8 @@ live turn. The person's turns are the open ones that came since; no time-out clo
 
 from __future__ import annotations
 
-from routing_service.core.claim_events import ClaimReleased
 from routing_service.core.draft import Draft
+from routing_service.core.events import ClaimReleased
 from routing_service.core.registry import Registry
 from routing_service.core.session import Claim, OpenTurn, SessionState, Strand
 

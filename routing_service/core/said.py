@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from routing_service.core import ownership
-from routing_service.core.claim_events import MessageSaid, NoteAdded
 from routing_service.core.claims import check_claimant, decide_claims
 from routing_service.core.commands import AddNote, ClaimTurn, Decision, ReleaseTurn, Say
 from routing_service.core.draft import Draft
 from routing_service.core.errors import unknown_task
+from routing_service.core.events import MessageSaid, NoteAdded
 from routing_service.core.people import person_with, turns_of_person
 
 

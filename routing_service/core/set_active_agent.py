@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from routing_service.core import ownership, suggestions
 from routing_service.core.cancel_task import named_task
 from routing_service.core.case import is_mid_task
-from routing_service.core.claim_events import MessageSaid
 from routing_service.core.claims import check_claimant
 from routing_service.core.commands import (
     Decision,
@@ -30,6 +29,7 @@ from routing_service.core.errors import (
     unknown_request,
     unknown_session,
 )
+from routing_service.core.events import MessageSaid
 from routing_service.core.facts import Facts, PastTurn, RefusedHandoffs
 from routing_service.core.handoff_rules import Attempt, judge
 from routing_service.core.kept_moves import holds_meanwhile, settle_session

@@ -8,8 +8,8 @@ from __future__ import annotations
 import uuid
 
 from routing_service.core import ownership
-from routing_service.core.claim_events import MessageSaid, TurnAnswered
 from routing_service.core.draft import Draft
+from routing_service.core.events import MessageSaid, TurnAnswered
 from routing_service.core.kept_moves import holds_meanwhile
 from routing_service.core.people import unclaimed_due_us, unclaimed_turns
 from routing_service.core.registry import Agent, localised

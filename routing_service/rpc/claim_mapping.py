@@ -6,7 +6,7 @@ from typing import Final, assert_never
 
 from agent_routing.v1 import note_pb2, session_event_pb2
 from agent_routing.v1 import routing_service_pb2 as pb
-from routing_service.core import claim_events as ev
+from routing_service.core import events as ev
 from routing_service.core.people import claim_of
 from routing_service.core.session import SessionState
 from routing_service.rpc import proto_mapping as pm

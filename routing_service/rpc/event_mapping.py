@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from agent_routing.v1 import handoff_pb2, session_event_pb2
 from routing_service.core import events as ev
-from routing_service.core.claim_events import ClaimEvent, MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.commands import HandoffPlan, SuggestionPlan
+from routing_service.core.events import ClaimEvent, MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.vocabulary import RouteReason
 from routing_service.rpc import proto_mapping as pm
 from routing_service.rpc.agent_cards import AgentCards

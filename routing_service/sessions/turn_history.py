@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from routing_service.core import events as ev
-from routing_service.core.claim_events import NoteAdded
 from routing_service.core.commands import HandoffPlan
 from routing_service.core.dispatches import dispatched_by
+from routing_service.core.events import NoteAdded
 from routing_service.core.facts import HandedBefore, KnownTurn
 from routing_service.core.history import HistoryFold, TurnRecord, changed
 from routing_service.core.turn_ids import revision_of_child

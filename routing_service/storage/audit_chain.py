@@ -16,7 +16,7 @@ from typing import Any, Final, get_type_hints
 import msgspec
 
 from routing_service.core import events as ev
-from routing_service.core.claim_events import MessageSaid, NoteAdded
+from routing_service.core.events import MessageSaid, NoteAdded
 from routing_service.core.vocabulary import Initiator
 from routing_service.storage.store import AuditEntry, Change, SessionKey
 

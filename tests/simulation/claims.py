@@ -7,7 +7,6 @@ A change with parked tasks is cut into parts first, so that each part is about o
 from __future__ import annotations
 
 from routing_service.core import events as ev
-from routing_service.core.claim_events import MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.commands import (
     AddNote,
     ClaimTurn,
@@ -17,6 +16,7 @@ from routing_service.core.commands import (
     ReleaseTurn,
     Say,
 )
+from routing_service.core.events import MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.registry import AgentKind, Registry
 from routing_service.core.session import OpenTurn, SessionState
 from routing_service.core.unclaimed import REASON

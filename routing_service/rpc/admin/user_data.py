@@ -12,8 +12,8 @@ from typing import Final
 from agent_routing.v1 import admin_service_pb2 as pb
 from routing_service.auth.caller import Caller
 from routing_service.core import events as ev
-from routing_service.core.claim_events import NoteAdded
 from routing_service.core.errors import invalid_field
+from routing_service.core.events import NoteAdded
 from routing_service.core.identifiers import REASON_BYTES_MAX
 from routing_service.core.session import SessionState, Task
 from routing_service.rpc import proto_mapping as pm

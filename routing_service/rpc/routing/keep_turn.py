@@ -16,9 +16,9 @@ from agent_routing.v1 import session_event_pb2
 from routing_service.auth import rights
 from routing_service.auth.caller import Caller
 from routing_service.core import commands as cmd
-from routing_service.core.claim_events import MessageSaid
 from routing_service.core.claims import check_claim
 from routing_service.core.deadlines import deadline_us, extended_us
+from routing_service.core.events import MessageSaid
 from routing_service.core.identifiers import (
     LEASE_TOKEN_BYTES_MAX,
     NOTE_BYTES_MAX,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from routing_service.core import events as ev
-from routing_service.core.claim_events import MessageSaid, NoteAdded, WaitBegun
+from routing_service.core.events import MessageSaid, NoteAdded, WaitBegun
 from routing_service.core.session import Approval, OpenTurn, SessionState, Task, Tenure
 from routing_service.core.vocabulary import (
     ApprovalDecision,
