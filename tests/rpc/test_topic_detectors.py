@@ -392,7 +392,7 @@ async def test_detector_that_keeps_its_registry_goes_with_it(tmp_path, monkeypat
         (f"{HERE}:HERE", "cannot be called"),
         (f"{HERE}:word", "gives str, which is no topic model"),
         (f"{HERE}:fails_as_it_is_made", "fails as it is made, with LookupError: weights.bin"),
-        ("nowhere", 'topic detector "nowhere" is not installed; installed ones: none'),
+        ("nowhere", 'topic detector "nowhere" is not installed; installed ones: words'),
     ],
 )
 async def test_detector_that_cannot_be_loaded_keeps_the_server_from_starting(tmp_path, name, said):

@@ -70,7 +70,7 @@ def test_installed_detector_is_found_by_either_name(name):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("other", "is not installed; installed ones: absent, gone, lacking, offered; give one"),
+        ("other", "installed ones: absent, gone, lacking, offered, words; give one"),
         ("gone", "fails as it is made, with AttributeError"),
         ("offered_detector:nothing", "gives object, which is no topic model; it needs version"),
         ("offered_detector:Model.version", "cannot be called"),
