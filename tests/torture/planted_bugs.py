@@ -30,7 +30,7 @@ from msgspec.structs import force_setattr, replace
 
 from routing_service.auth import no_sign_in
 from routing_service.core import events as ev
-from routing_service.core import handoff_rules, ownership, session, topic_switch
+from routing_service.core import evolve, handoff_rules, ownership, session, topic_switch
 from routing_service.core.refusals import HandoffRefused
 from routing_service.core.vocabulary import HandoffMode
 from routing_service.sessions import (
@@ -428,7 +428,7 @@ def two_agents_hold_the_session() -> None:
 
         return kept
 
-    put(session, "_with_new_owner", made)
+    put(evolve, "_with_new_owner", made)
 
 
 @bug("tests/rpc/test_handoff_limits.py::test_message_is_handed_on_only_so_often")
@@ -476,7 +476,7 @@ def task_left_open_by_reset() -> None:
 
         return not_cancelled
 
-    put(session, "evolve_task", made)
+    put(evolve, "evolve_task", made)
 
 
 @bug("tests/unit/core/test_topics.py::test_agent_that_owns_the_session_keeps_its_user")
@@ -525,7 +525,7 @@ def suggestion_outlives_a_handoff() -> None:
 
         return keeping
 
-    put(session, "_with_new_owner", made)
+    put(evolve, "_with_new_owner", made)
 
 
 @bug("tests/unit/core/test_topics.py::test_declined_suggestion_rests_for_some_messages")
@@ -538,7 +538,7 @@ def declined_agent_is_offered_again() -> None:
 
         return without_rest
 
-    put(session, "evolve_suggestion", made)
+    put(evolve, "evolve_suggestion", made)
 
 
 @bug("tests/unit/core/test_topics.py::test_whoever_asked_for_the_home_agent_gets_it[/supervisor]")
