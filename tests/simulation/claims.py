@@ -75,7 +75,8 @@ def check_events(
                 assert not request_id or request_id in open_turns, "said in a turn that is closed"
             case ev.TurnAnswered():
                 _check_answered(event, open_turns)
-                goes_on = event.answered_by in given_back
+                # Given back, or moved along: its answer is still to come.
+                goes_on = event.answered_by in given_back or state.find_turn(event.answered_by)
                 assert goes_on or event.answered_by in completed, "answered without an answer"
                 assert event.request_id not in completed, "a turn was answered twice"
                 del open_turns[event.request_id]

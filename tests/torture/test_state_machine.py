@@ -30,7 +30,7 @@ from agent_routing import outcomes
 from routing_service.core import commands
 from routing_service.core.errors import RoutingError
 from routing_service.core.registry import SECOND_US
-from routing_service.core.vocabulary import ApprovalDecision, ClearScope
+from routing_service.core.vocabulary import ApprovalDecision, ClearScope, Initiator, TurnFate
 from routing_service.registry.file import check_registry_file
 from routing_service.storage.open_store import open_store
 from tests.rpc.live_service import Clock, serving
@@ -237,9 +237,12 @@ class ServerBesideModel(RuleBasedStateMachine):
         """Clear to the supervisor."""
         request_id = self.model.fresh_id()
         self.both(
-            lambda: self.model.clears(scope),
+            # What goes along gets a request id of the server's own, which the model cannot know.
+            lambda: self.model.clears(
+                scope, initiator=Initiator.OPERATOR, open_turn=TurnFate.ABANDON
+            ),
             lambda: self.client.clear_active_agent(
-                SESSION_ID, scope=scope.name, request_id=request_id
+                SESSION_ID, scope=scope.name, request_id=request_id, open_turn="ABANDON"
             ),
         )
 
