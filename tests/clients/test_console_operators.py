@@ -191,7 +191,12 @@ async def test_of_two_decisions_the_second_is_refused(modules, tmp_path):
         )
         first = 'li[data-approval="pay-1"]'
         url = f"{live.server.console_url}/?view=approvals"
-        steps = both(url, first, "approve")
+        # People are counted: a credential without a user decides nothing.
+        steps = [
+            step
+            for name in ("kim", "sam")
+            for step in enter(name, url, first, "approve", user=name)
+        ]
         for operator in ("kim", "sam"):
             steps += [
                 ["as", operator],
